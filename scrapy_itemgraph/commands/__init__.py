@@ -32,6 +32,7 @@ from scrapy_itemgraph.commands import (
     items,
     jobs,
     limits,
+    notices,
     parsing,
     printing,
     runners,
@@ -79,6 +80,7 @@ _SECTIONS = (
     runners,
     jobs,
     schedules,
+    notices,
     docs,
 )
 _OK, _REFUSED, _MISUSED, _INTERRUPTED = 0, 1, 2, 130

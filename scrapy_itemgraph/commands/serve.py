@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
+from scrapy_itemgraph.channels.channel import Channels
 from scrapy_itemgraph.commands import parsing, tokens
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
@@ -65,9 +66,18 @@ def serve(call: Call) -> None:
     It takes the extra `web`: pip install "scrapy-itemgraph[web]".
     """
     host, port = call.given.host, call.given.port
+    channels = Channels.of(call.settings.notices, call.project)
     try:
         # What only this command needs, and an extra.
-        from scrapy_itemgraph.web import app, connections, crawl_terms, duties, graphs, server  # noqa: PLC0415
+        from scrapy_itemgraph.web import (  # noqa: PLC0415
+            app,
+            connections,
+            crawl_terms,
+            duties,
+            graphs,
+            notices,
+            server,
+        )
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f'serve needs {error.name}; install it with `pip install "scrapy-itemgraph[web]"`'
@@ -108,7 +118,7 @@ def serve(call: Call) -> None:
             sys.stdout.flush()
 
         door = connections.Door(call.given.connections, call.given.connections_by_address)
-        with duties.doing_duties(graph):
+        with duties.doing_duties(graph), notices.sending_notices(graph, channels):
             server.serve(application, listening, ready, door)
 
 

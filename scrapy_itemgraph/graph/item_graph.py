@@ -24,6 +24,7 @@ from scrapy_itemgraph.graph.parts.jobs import Jobs
 from scrapy_itemgraph.graph.parts.journal import Journal
 from scrapy_itemgraph.graph.parts.limits import Limits
 from scrapy_itemgraph.graph.parts.lookup import Lookup
+from scrapy_itemgraph.graph.parts.notices import Notices
 from scrapy_itemgraph.graph.parts.queue import Queue
 from scrapy_itemgraph.graph.parts.runners import Runners
 from scrapy_itemgraph.graph.parts.schedules import Schedules
@@ -89,6 +90,7 @@ class ItemGraph:
         self.journal = Journal(transactions)
         self.limits = Limits(transactions)
         self.lookup = Lookup(transactions)
+        self.notices = Notices(transactions)
         self.queue = Queue(transactions)
         self.runners = Runners(transactions)
         self.schedules = Schedules(transactions)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scrapy_itemgraph.connections.process import OwnProcess
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import duty_log
+from scrapy_itemgraph.graph.notice_delivery import NoticeDelivery
 from scrapy_itemgraph.graph.worker_start import WorkerConnections
 from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store import notify
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.channels.channel import Channels
     from scrapy_itemgraph.connections.session import News
     from scrapy_itemgraph.model.job_ends import Verdict
     from scrapy_itemgraph.model.jobs import Stop
@@ -58,10 +60,11 @@ class RunnerGraph:
     DatabaseUnavailableError.
     """
 
-    def __init__(self, connections: WorkerConnections, terms: Terms) -> None:
+    def __init__(self, connections: WorkerConnections, terms: Terms, channels: Channels) -> None:
         self._connections = connections
         self._transactions = connections.transactions
         self._terms = terms
+        self.notices = NoticeDelivery(self._transactions, channels)
         self._host = socket.gethostname()
         self._by = f"runner {terms.name}"
         self.id = 0
@@ -80,8 +83,10 @@ class RunnerGraph:
         )
 
     @classmethod
-    async def open(cls, settings: Settings, terms: Terms) -> RunnerGraph:
+    async def open(cls, settings: Settings, terms: Terms, channels: Channels) -> RunnerGraph:
         """Find or start the server, migrate if allowed, and register this process as a runner.
+
+        It sends the notices of its project by the channels.
 
         Raises:
             OperationError: a runner of this name lives, or there are too many places for the
@@ -97,7 +102,7 @@ class RunnerGraph:
             )
         connections = await WorkerConnections.open(settings)
         try:
-            graph = cls(connections, terms)
+            graph = cls(connections, terms, channels)
             with errors.all_translated(connections.transactions.engine.url):
                 await graph._begin()
         except BaseException:
@@ -238,6 +243,7 @@ class RunnerGraph:
             await self._call(
                 runners.stop, self.id, self._process.identity.id, self._terms.name, reason
             )
+            await self.notices.end()
         finally:
             await self._process.close()
             await self._connections.close()

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.channels.channel import Channels
 from scrapy_itemgraph.graph import simulated_changes, simulated_pages
+from scrapy_itemgraph.graph.notice_delivery import NoticeDelivery
 from scrapy_itemgraph.graph.simulation_parts import (
     NoJob,
     NoRecovery,
@@ -131,6 +133,7 @@ async def _opened(
         job=job,
         limits=limits,
         news=WorkerNews(process, transactions.crawl_id, upkeep),
+        notices=NoticeDelivery(transactions, Channels(project=start.project)),
         reads=WorkerReads(transactions),
         recovery=NoRecovery(),
         run=run,

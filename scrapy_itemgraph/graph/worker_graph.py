@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.channels.channel import Channels
 from scrapy_itemgraph.contents.transfer import WorkerContents
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.graph.commits import Commits
+from scrapy_itemgraph.graph.notice_delivery import NoticeDelivery
 from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
 from scrapy_itemgraph.graph.worker_claims import WorkerClaims
 from scrapy_itemgraph.graph.worker_duties import WorkerDuties
@@ -62,6 +64,7 @@ class WorkerGraph:
     job: Job
     limits: WorkerLimits
     news: WorkerNews
+    notices: NoticeDelivery
     reads: WorkerReads
     recovery: Recovery
     run: WorkerRun
@@ -78,10 +81,12 @@ class WorkerGraph:
             ItemGraphError: with one clear line.
 
         """
+        begun = WorkerStart(**start)
+        channels = Channels.of(settings.notices, begun.project)
         connections = await WorkerConnections.open(settings)
         try:
             with errors.all_translated(connections.transactions.engine.url):
-                return await _opened(connections, WorkerStart(**start))
+                return await _opened(connections, begun, channels)
         except BaseException:
             await connections.close()
             raise
@@ -124,11 +129,14 @@ class WorkerGraph:
         try:
             self.process.stop()
             await self.connections.transactions.call(leave, hot=True, share=True)
+            await self.notices.end()
         finally:
             await self.connections.close()
 
 
-async def _opened(connections: WorkerConnections, start: WorkerStart) -> WorkerGraph:
+async def _opened(
+    connections: WorkerConnections, start: WorkerStart, channels: Channels
+) -> WorkerGraph:
     """Return the graph of a worker that is registered and lives."""
     settings, transactions, own = (
         connections.settings,
@@ -178,6 +186,7 @@ async def _opened(connections: WorkerConnections, start: WorkerStart) -> WorkerG
         job=job,
         limits=limits,
         news=WorkerNews(process, transactions.crawl_id, upkeep),
+        notices=NoticeDelivery(transactions, channels),
         reads=WorkerReads(transactions),
         recovery=recovery,
         run=run,

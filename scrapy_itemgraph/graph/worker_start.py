@@ -42,6 +42,7 @@ class WorkerStart:
     `crawl` is the crawl's name, or who starts with which arguments. `has_callback` tells whether
     this worker's code has a plain callback that another one registers later, and `callback_names`
     are those that may become tasks. `source_of` returns the digest of a task's code, by its name.
+    `project` is the Scrapy project, whose notices it sends.
     `job` and `code` are what people are told of the process: Scrapyd's job, and its code's version.
     `runners_job` is the number of the job that a runner started this process for.
     `on_replaced` is called when this worker was given up for dead, before it begins anew. None of
@@ -51,6 +52,7 @@ class WorkerStart:
     crawl: str | CrawlStart
     spider: str
     tasks: Mapping[str, Task]
+    project: str = ""
     has_callback: Callable[[str], bool] = lambda _: True
     callback_names: Collection[str] = ()
     job: str | None = None

@@ -49,6 +49,7 @@ class Options:
             "database": {name: _plain(getattr(database, name)) for name in _DATABASE},
             "lease": database.lease.total_seconds(),
             "patience": database.patience.total_seconds(),
+            "notices": asdict(self.settings.notices),
             "directory": str(self.directory),
             "logs": str(self.logs),
             "stop_after": self.stop_after.total_seconds(),
@@ -70,6 +71,7 @@ class Options:
             **database,
             lease=timedelta(seconds=given.pop("lease")),
             patience=timedelta(seconds=given.pop("patience")),
+            **_notices(given.pop("notices")),
         )
         given["stop_after"] = timedelta(seconds=given["stop_after"])
         for name in ("directory", "logs"):
@@ -77,6 +79,12 @@ class Options:
         given["arguments"] = tuple(given["arguments"])
         terms["tags"] = tuple(terms["tags"])
         return cls(terms=Terms(**terms), settings=settings, **given)
+
+
+def _notices(given: dict[str, Any]) -> dict[str, Any]:
+    for name in ("notify_urls", "notify_kinds"):
+        given[name] = tuple(given[name])
+    return given
 
 
 def _plain(value: Any) -> Any:

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.channels.channel import Channels
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.graph.runner_graph import RunnerGraph, first_news
 from scrapy_itemgraph.model.jobs import Stop
@@ -97,6 +98,7 @@ class Supervisor:
             await asyncio.sleep(_RETRY)
         else:
             self._is_cut_off = False
+            self._graph.notices.begin_if_due()
         await self._prune_logs()
 
     async def _look(self) -> None:
@@ -375,8 +377,9 @@ async def run(options: Options) -> None:
 
     """
     options.logs.mkdir(parents=True, exist_ok=True)
-    graph = await RunnerGraph.open(options.settings, options.terms)
     terms = options.terms
+    channels = Channels.of(options.settings.notices, terms.project, options.directory)
+    graph = await RunnerGraph.open(options.settings, terms, channels)
     logger.warning(
         "The runner %s takes crawls of the project %s: places: %d, process %d",
         terms.name,

@@ -6,15 +6,20 @@ A reader raises a ValueError, TypeError or SyntaxError whose text follows the se
 from __future__ import annotations
 
 import ast
+import base64
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from scrapy_itemgraph.exceptions import InvalidIdError
 from scrapy_itemgraph.model import input_checks, periods
 from scrapy_itemgraph.model.answers import read_answers
+from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.model.rates import RateLimit
+from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -99,6 +104,78 @@ def url(value: Any) -> str:
         return input_checks.check_text(value, "it", error=ValueError)
     except ValueError:
         raise ValueError("it has a NUL character or a lone surrogate, as no URL has") from None
+
+
+def channels(value: Any) -> tuple[str, ...]:
+    """Read URLs to which notices go, a list or text with blanks between; no error may quote one."""
+    given = value.split() if isinstance(value, str) else list(value)
+    for number, one in enumerate(given, 1):
+        scheme, mark, rest = url(one).partition("://")
+        if not (mark and rest and _SCHEME.fullmatch(scheme)) or any(map(str.isspace, one)):
+            raise ValueError(
+                f"number {number} is no URL; write https://…, or one that apprise knows, such as "
+                "mailtos://…"
+            )
+        if scheme in {"http", "https"}:
+            _check_web(one, number)
+    return tuple(dict.fromkeys(given))
+
+
+_SCHEME = re.compile("[a-z][a-z0-9+.-]*")
+
+
+def _check_web(given: str, number: int) -> None:
+    try:
+        parts = urlsplit(given)
+        is_whole = bool(parts.hostname) and parts.port != 0 and given.isascii()
+    except ValueError:
+        is_whole = False
+    if not is_whole:
+        raise ValueError(f"number {number} has no host, a bad port, or characters to be quoted")
+
+
+def secret(value: Any) -> str:
+    """Read what is signed with; no error may quote it."""
+    if not isinstance(value, str) or len(value) < _SHORTEST_SECRET:
+        raise ValueError(
+            f"write a secret of {_SHORTEST_SECRET} characters or more; this makes one: "
+            "python -c \"import base64, os; print('whsec_' + base64.b64encode(os.urandom(32))"
+            '.decode())"'
+        )
+    if value.startswith("whsec_"):
+        try:
+            base64.b64decode(value.removeprefix("whsec_"), validate=True)
+        except ValueError:
+            raise ValueError("what follows whsec_ is no base64; write it as it was made") from None
+    try:
+        return input_checks.check_text(value, "it", error=ValueError)
+    except ValueError:
+        raise ValueError("it has a NUL character or a lone surrogate") from None
+
+
+_SHORTEST_SECRET = 16
+
+
+def function(value: Any) -> str | None:
+    """Read the import path of a function; None where it is empty."""
+    if not value:
+        return None
+    if not isinstance(value, str) or "." not in value:
+        raise ValueError(
+            f'write the import path of a function, such as "shop.notices.tell", not {value!r}'
+        )
+    modules(value)
+    return value
+
+
+def notice_kinds(value: Any) -> tuple[str, ...]:
+    """Read kinds of notices."""
+    given = listed(value)
+    for one in given:
+        if one not in set(Kind):
+            near = closest(str(one), [*Kind])
+            raise ValueError(f"there are no notices {one!r}{near}; there are: {', '.join(Kind)}")
+    return tuple(given)
 
 
 def blobs(value: Any) -> str:

@@ -14,6 +14,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import periods
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.hosts import HostRule, read_rules
+from scrapy_itemgraph.model.notices import Kind as NoticeKind
 from scrapy_itemgraph.model.schedules import Kind
 from scrapy_itemgraph.settings import readers
 
@@ -149,6 +150,18 @@ class Records:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Notices:
+    """Whom to tell what happens to crawls. URLs and the secret are shown nowhere."""
+
+    notify_urls: tuple[str, ...] = field(default=(), repr=False, metadata=_by(readers.channels))
+    notify_secret: str | None = field(default=None, repr=False, metadata=_by(readers.secret))
+    notify_function: str | None = field(default=None, metadata=_by(readers.function))
+    notify_kinds: tuple[str, ...] = field(
+        default=tuple(NoticeKind), metadata=_by(readers.notice_kinds)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """What a project says of its item graph; periods are timedeltas."""
 
@@ -160,6 +173,7 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     safety: Safety = field(default_factory=Safety)
     records: Records = field(default_factory=Records)
+    notices: Notices = field(default_factory=Notices)
 
     @classmethod
     def of(cls, **given: Any) -> Settings:

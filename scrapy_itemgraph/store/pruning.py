@@ -123,6 +123,10 @@ RULES = (
     ),
     Rule("jobs", f"WHERE x.ended_at < {A_MONTH_AGO} ORDER BY x.ended_at"),
     Rule("crawl_events", f"WHERE x.crawl_id IS NULL AND x.at < {A_MONTH_AGO} ORDER BY x.id"),
+    Rule(
+        "notices",
+        f"WHERE x.created_at < {A_MONTH_AGO} AND x.holds IS NOT TRUE ORDER BY x.created_at",
+    ),
     Rule("runs", f"JOIN crawls c ON c.id = x.crawl_id WHERE x.number <= c.run - {MOST_RUNS}"),
     # Not the workers of a run that is not over: a start looks at them. Nobody is given their
     # numbers again.

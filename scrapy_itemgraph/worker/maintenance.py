@@ -70,6 +70,7 @@ class Maintenance:
                 swept = time.monotonic()
                 self._sweep()
             await self.graph.duties.do_due()
+            self.graph.notices.begin_if_due()
             await self._rest()
 
     async def _keep_up(self) -> bool:

@@ -242,6 +242,7 @@ class Worker:
                 self.crawler, spider, self.settings.run.crawl, self.settings.run.ignored_arguments
             ),
             "spider": spider.name,
+            "project": self.settings.run.project or str(self.crawler.settings["BOT_NAME"]),
             "tasks": self.tasks,
             "has_callback": callbacks.has,
             "callback_names": [*methods.callback_names(type(spider)), *callbacks.rules.names],

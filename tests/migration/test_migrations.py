@@ -618,6 +618,20 @@ def test_tasks_of_before_have_no_schedule(empty_engine):
     assert tuple(found) == (timedelta(days=1), None)
 
 
+def test_notices_of_before_are_not_sent_late(empty_engine):
+    """Notices of before 0036 stay, with the project that they are of, and are due to nobody."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0035")
+        connection.exec_driver_sql("INSERT INTO crawls (name, project) VALUES ('books', 'shop')")
+        connection.exec_driver_sql(
+            "INSERT INTO notices (crawl_id, what, body) SELECT id, 'finished', '{}' FROM crawls"
+        )
+        migrate.upgrade(connection)
+
+        found = connection.exec_driver_sql("SELECT project, next_at, answers FROM notices").one()
+    assert tuple(found) == ("shop", None, {})
+
+
 def test_tables_of_other_origin_are_named(empty_engine):
     """A table of our name that is not ours is an error that says what to do."""
     with empty_engine.begin() as connection:

@@ -20,8 +20,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    Uuid,
     text,
 )
+from sqlalchemy.dialects.postgresql import JSONB
 
 from scrapy_itemgraph.postgres.tables.base import metadata, moment, sayable
 
@@ -226,7 +228,15 @@ notices = Table(
     metadata,
     Column("id", BigInteger, Identity(), primary_key=True),
     Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="SET NULL")),
+    Column(
+        "key",
+        Uuid,
+        nullable=False,
+        server_default=text("gen_random_uuid()"),
+        comment="the id that receivers get, the same at each try",
+    ),
     Column("what", Text, nullable=False),
+    Column("project", Text, comment="the Scrapy project whose people are told"),
     Column("body", JSON, nullable=False),
     moment("created_at", now=True),
     moment("next_at"),
@@ -234,10 +244,21 @@ notices = Table(
     moment("sent_at"),
     moment("given_up_at"),
     Column("error", Text, comment="why the last try to send it failed"),
-    sayable("created_at", "next_at", "sent_at", "given_up_at"),
-    Index(
-        "notices_unsent_idx",
-        "id",
-        postgresql_where=text("sent_at IS NULL AND given_up_at IS NULL"),
+    Column(
+        "answers",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="by channel: what became of it, and what was said",
     ),
+    Column(
+        "holds",
+        Boolean,
+        comment="it says of a crawl what lasts, and that lasts still: it is not said again",
+    ),
+    sayable("created_at", "next_at", "sent_at", "given_up_at"),
+    Index("notices_created_at_idx", "created_at"),
+    Index("notices_holds_key", "crawl_id", "what", unique=True, postgresql_where=text("holds")),
+    Index("notices_due_idx", "project", "next_at", postgresql_where=text("next_at IS NOT NULL")),
+    Index("notices_crawl_idx", text("(body ->> 'crawl')"), "id"),
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.crawl_states import Event, State
+from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import awakening, crawl_events, queues
 from scrapy_itemgraph.store.pruning import TRY_OWN_CRAWL
@@ -140,7 +141,7 @@ def _end(connection: Connection, crawl_id: int, by: str, reason: str | None, **d
         crawl_events.note(
             connection, crawl_id, by, Event.UNLOCKED, runner=row.runner, place=row.place
         )
-    notices.write(connection, crawl_id, Event.FINISHED, crawl=name, reason=reason, **detail)
+    notices.write(connection, crawl_id, Kind.FINISHED, crawl=name, reason=reason, **detail)
 
 
 def awaken_missed(connection: Connection) -> int:

@@ -15,9 +15,10 @@ from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import crawl_arguments, crawl_states, input_checks
 from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.model.crawl_states import Event, State
+from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.store import notify, slots
 from scrapy_itemgraph.store.crawl_events import lock_queue, note
-from scrapy_itemgraph.store.registry import crawl_starts
+from scrapy_itemgraph.store.registry import crawl_starts, notices
 from scrapy_itemgraph.tools.wording import closest, one_line
 
 if TYPE_CHECKING:
@@ -204,6 +205,8 @@ def change(
     state, event = crawl_states.after(name, crawl.state, wanted)
     requeue = wanted is crawl_states.Change.REVIVE and not keeps_place
     put(connection, crawl.id, state, event, by=by, reason=reason, requeue=requeue)
+    if state is State.ABORTED:
+        notices.write(connection, crawl.id, Kind.ABORTED, crawl=name, reason=reason, by=by)
     return state
 
 

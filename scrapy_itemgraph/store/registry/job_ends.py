@@ -9,6 +9,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.model.job_ends import CRASH_LOOP, End, Verdict, judge, pause_before_next
 from scrapy_itemgraph.model.jobs import Stop
+from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.crawl_events import lock_queue, note
 from scrapy_itemgraph.store.registry import crawl_queue, notices
@@ -210,6 +211,6 @@ def _pause(connection: Connection, row: Any, verdict: Verdict, reason: str, by: 
     )
     event = Event.CRASH_LOOP if is_loop else Event.PAUSED
     crawl_queue.put(connection, row.crawl_id, State.PAUSED, event, by=by, reason=said, job=row.id)
-    what = "crash loop" if is_loop else "paused by itself"
+    what = Kind.CRASH_LOOP if is_loop else Kind.PAUSED
     told = {"crawl": row.crawl, "reason": said, "job": row.id}
     notices.write(connection, row.crawl_id, what, **told)

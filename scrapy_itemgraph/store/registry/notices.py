@@ -1,4 +1,8 @@
-"""Notices: what people are to be told of crawls, written by what makes it true."""
+"""Notices: what people are to be told, written by what makes it true, and sent after it.
+
+Who sends one claims it first: the next try is set to when this one must be over. So a sender that
+is killed loses nothing, and two do not send the same one unless the first is slow.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,148 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import input_checks
+from scrapy_itemgraph.model.notices import GIVEN_UP_AFTER, Answer, Arrival, Notice, pause_after
+from scrapy_itemgraph.postgres import engine
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from datetime import timedelta
+
     from sqlalchemy import Connection
 
 WRITE = text("""
-    INSERT INTO notices (crawl_id, what, body) VALUES (:crawl, :what, CAST(:body AS json))
+    INSERT INTO notices (crawl_id, what, project, body, next_at)
+    VALUES (:crawl, :what,
+        COALESCE(CAST(:project AS text), (SELECT c.project FROM crawls c WHERE c.id = :crawl)),
+        CAST(:body AS json), clock_timestamp())
 """)
 
+# What nobody is to be told, and what nobody sent in a day, are noted as such on the way.
+CLAIM = text("""
+    WITH due AS MATERIALIZED (
+        SELECT n.id FROM notices n
+        WHERE n.project = :project AND n.next_at <= (SELECT clock_timestamp())
+        ORDER BY n.next_at LIMIT :limit
+        FOR UPDATE SKIP LOCKED),
+    judged AS (
+        SELECT n.id, n.what = ANY (CAST(:kinds AS text[])) AS is_wanted,
+            n.tries = 0 AND n.created_at < clock_timestamp() - CAST(:longest AS interval) AS is_old
+        FROM due JOIN notices n ON n.id = due.id)
+    UPDATE notices n
+    SET tries = n.tries + CASE WHEN j.is_wanted AND NOT j.is_old THEN 1 ELSE 0 END,
+        next_at = CASE WHEN j.is_wanted AND NOT j.is_old
+            THEN clock_timestamp() + CAST(:lease AS interval) END,
+        given_up_at = CASE WHEN j.is_wanted AND j.is_old THEN clock_timestamp() END,
+        error = CASE WHEN j.is_wanted AND j.is_old
+            THEN 'nobody sent it on the day when it was written' ELSE n.error END
+    FROM judged j WHERE n.id = j.id
+    RETURNING n.id, CAST(n.key AS text) AS key, n.what, n.project, n.body, n.created_at, n.tries,
+        n.answers, n.next_at IS NOT NULL AS is_claimed
+""")
 
-def write(connection: Connection, crawl_id: int | None, what: str, **body: Any) -> None:
-    """Have people told of something, once this transaction is committed."""
-    given = {"crawl": crawl_id, "what": what, "body": input_checks.write_json(body)}
+# Answers of a sender that was slow count, too: another may have sent it since.
+ANSWERED = text("""
+    UPDATE notices SET answers = answers || CAST(:answers AS jsonb), error = :error,
+        sent_at = CASE WHEN :is_sent THEN clock_timestamp() END,
+        given_up_at = CASE WHEN :is_given_up THEN clock_timestamp() END,
+        next_at = CASE WHEN NOT (:is_sent OR :is_given_up)
+            THEN clock_timestamp() + CAST(:pause AS interval) END
+    WHERE id = :id AND sent_at IS NULL AND given_up_at IS NULL
+    RETURNING id
+""")
+
+IS_OVER = text("""
+    SELECT created_at + CAST(:longest AS interval)
+        < clock_timestamp() + CAST(:pause AS interval) FROM notices WHERE id = :id
+""")
+
+LONGEST = 4000  # characters of an error that are kept
+
+
+def write(
+    connection: Connection,
+    crawl_id: int | None,
+    what: str,
+    *,
+    project: str | None = None,
+    **body: Any,
+) -> None:
+    """Have people told of something, once this transaction is committed.
+
+    Those of a project are told, by default those of the crawl's.
+    """
+    given = {
+        "crawl": crawl_id,
+        "what": what,
+        "project": project,
+        "body": input_checks.write_json(body),
+    }
     connection.execute(WRITE, given)
+
+
+def claim(
+    connection: Connection,
+    project: str,
+    *,
+    kinds: Collection[str],
+    lease: timedelta,
+    limit: int,
+) -> list[Notice]:
+    """Return notices of a project that are to be sent now, and are this process's for a lease."""
+    engine.hot_path(connection)
+    given = {
+        "project": project,
+        "kinds": sorted(kinds),
+        "lease": lease,
+        "longest": GIVEN_UP_AFTER,
+        "limit": limit,
+    }
+    rows = connection.execute(CLAIM, given).all()
+    return [_notice(row) for row in sorted(rows, key=lambda row: row.id) if row.is_claimed]
+
+
+def _notice(row: Any) -> Notice:
+    body = dict(row.body)
+    answers = [Answer(channel=name, **one) for name, one in row.answers.items()]
+    return Notice(
+        id=row.id,
+        key=row.key,
+        what=row.what,
+        project=row.project,
+        crawl=body.pop("crawl", None),
+        reason=body.pop("reason", None),
+        detail=body,
+        created_at=row.created_at,
+        tries=row.tries,
+        done=tuple(one for one in answers if one.arrival != Arrival.FAILED),
+    )
+
+
+def answered(connection: Connection, notice: Notice, answers: Sequence[Answer]) -> bool:
+    """Note what the channels answered that were to be tried; return whether it is given up.
+
+    It is sent when all have it, and given up when one refused it or a day has passed.
+    """
+    failed = [one for one in answers if one.arrival == Arrival.FAILED]
+    refused = [one for one in [*notice.done, *answers] if one.arrival == Arrival.REFUSED]
+    pause = pause_after(notice.tries)
+    is_late = bool(failed) and _is_over(connection, notice.id, pause)
+    is_given_up = is_late or (bool(refused) and not failed)
+    said = [f"{one.channel}: {one.said}" for one in [*failed, *refused]]
+    given = {
+        "id": notice.id,
+        "answers": input_checks.write_json(
+            {one.channel: {"arrival": one.arrival, "said": one.said[:LONGEST]} for one in answers}
+        ),
+        "error": "\n".join(said)[:LONGEST] or None,
+        "is_sent": not (failed or refused),
+        "is_given_up": is_given_up,
+        "pause": pause,
+    }
+    has_noted = connection.execute(ANSWERED, given).first() is not None
+    return has_noted and is_given_up
+
+
+def _is_over(connection: Connection, notice: int, pause: timedelta) -> bool:
+    given = {"id": notice, "longest": GIVEN_UP_AFTER, "pause": pause}
+    return bool(connection.execute(IS_OVER, given).scalar())

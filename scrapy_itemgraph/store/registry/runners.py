@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.crawl_states import Event
+from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.postgres import server_clock
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.crawl_events import lock_queue, note
@@ -94,7 +95,8 @@ FREE_KEPT = text("UPDATE places SET kept_for = NULL WHERE runner_id = :runner")
 
 # The dead among the runners that have something still.
 GONE = text(f"""
-    SELECT r.id, r.name, p.id AS process FROM runners r LEFT JOIN processes p ON p.id = r.process_id
+    SELECT r.id, r.name, r.project, p.id AS process
+    FROM runners r LEFT JOIN processes p ON p.id = r.process_id
     WHERE r.id = ANY (CAST(:runners AS int[])) AND r.id <> :own
         AND (p.id IS NULL OR {IS_SURELY_DEAD})
     ORDER BY r.id FOR NO KEY UPDATE OF r
@@ -204,7 +206,7 @@ def bury(connection: Connection, runners: Sequence[int], own: int, by: str) -> l
     for one in found:
         processes.stop(connection, one.process or 0, _DIED)
         leave(connection, one.id, one.name, by=by, why=_DIED)
-        notices.write(connection, None, "runner gone", runner=one.name)
+        notices.write(connection, None, Kind.RUNNER_GONE, project=one.project, runner=one.name)
     return [one.name for one in found]
 
 

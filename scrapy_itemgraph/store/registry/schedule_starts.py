@@ -195,8 +195,9 @@ def _move_on(connection: Connection, steps: Sequence[_Step]) -> None:
     connection.execute(MOVE_ON, columns)
     for one in steps:
         if one.missed:
-            told = {"crawl": one.crawl, "schedule": one.schedule, "missed": one.missed}
-            notices.write(connection, one.crawl_id, MISSED, **told, last_at=str(one.last_at))
+            told: dict[str, Any] = {"crawl": one.crawl, "schedule": one.schedule}
+            told |= {"missed": one.missed, "last_at": str(one.last_at)}
+            notices.write(connection, one.crawl_id, MISSED, **told)
 
 
 def _begin(connection: Connection, row: Any) -> None:

@@ -1,0 +1,158 @@
+"""Delivery of notices by a process that has channels: claimed, sent beside the loop, and noted."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from scrapy_itemgraph.channels import sending
+from scrapy_itemgraph.exceptions import ItemGraphError
+from scrapy_itemgraph.model.notices import Arrival
+from scrapy_itemgraph.store.registry import duties
+from scrapy_itemgraph.store.registry import notices as stored
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.channels.channel import Channels
+    from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.model.notices import Answer, Notice
+
+logger = logs.logger(__name__)
+
+T = TypeVar("T")
+
+_EVERY = 2.0  # seconds between two looks of one process; of many processes each looks as rarely
+_FEW = 4
+_LAST_WITHIN = 10.0  # seconds that the last notices of a process have
+
+
+def claim(connection: Connection, channels: Channels) -> tuple[list[Notice], float]:
+    """Claim what is due for the channels; return it, and in how many seconds to look again."""
+    found = stored.claim(
+        connection,
+        channels.project,
+        kinds=channels.kinds,
+        lease=sending.LEASE,
+        limit=sending.AT_ONCE,
+    )
+    processes = connection.execute(duties.PROCESSES).scalar_one()
+    return found, 0.0 if found else _EVERY * max(1.0, processes / _FEW)
+
+
+def note(
+    connection: Connection, notices: Sequence[Notice], answers: Mapping[int, Sequence[Answer]]
+) -> list[Notice]:
+    """Note what was answered; return the notices that are given up."""
+    return [one for one in notices if stored.answered(connection, one, answers[one.id])]
+
+
+def tell(
+    notices: Sequence[Notice],
+    answers: Mapping[int, Sequence[Answer]],
+    given_up: Sequence[Notice],
+) -> None:
+    """Log what did not arrive: a warning where it is given up."""
+    for one in notices:
+        failed = [each for each in answers[one.id] if each.arrival is not Arrival.SENT]
+        said = "; ".join(f"{each.channel}: {each.said.strip()[-300:]}" for each in failed)
+        if one in given_up:
+            logger.warning("A notice is given up (%s): %s", one.text, said, extra=_EXTRA)
+        elif failed:
+            logger.info("A notice did not arrive, and is tried again (%s): %s", one.text, said)
+
+
+_EXTRA = {"action": "notice_given_up"}
+
+
+class NoticeDelivery:
+    """Sends notices beside the loop of a process; without channels it does nothing."""
+
+    def __init__(self, transactions: Transactions, channels: Channels) -> None:
+        self._call = transactions.call
+        self._channels = channels
+        self._next_at = 0.0
+        self._task: asyncio.Task[None] | None = None
+
+    def begin_if_due(self) -> None:
+        """Have what is due sent, unless that is under way, or a look is not due."""
+        if not self._channels or time.monotonic() < self._next_at:
+            return
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._patiently())
+
+    async def _patiently(self) -> None:
+        self._next_at = time.monotonic() + _EVERY
+        try:
+            while await self._deliver():
+                pass
+        except ItemGraphError as error:  # the database is away; who claims them sends them later
+            logger.debug("Notices are put off: %s", error, extra={"action": "notices_put_off"})
+
+    async def _deliver(self) -> bool:
+        """Send some notices; False: there was none."""
+        claimed, pause = await self._call(claim, self._channels)
+        self._next_at = time.monotonic() + pause
+        if not claimed:
+            return False
+        answers = await _in_thread(partial(sending.send, self._channels, claimed))
+        tell(claimed, answers, await self._call(note, claimed, answers))
+        return True
+
+    async def end(self) -> None:
+        """Send what this process wrote at its end, and end, within ten seconds.
+
+        What is not sent by then is sent by others, or by the next process.
+        """
+        if not self._channels:
+            return
+        task = asyncio.ensure_future(self._last())
+        with suppress(ItemGraphError):
+            await asyncio.wait({task}, timeout=_LAST_WITHIN)
+            if task.done():
+                task.result()
+        await _cancelled(task)
+
+    async def _last(self) -> None:
+        if self._task is not None:
+            await self._task
+        await self._patiently()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError, ItemGraphError):
+        await task
+
+
+async def _in_thread(function: Callable[[], T]) -> T:
+    """Run a function in a thread that nobody waits for as the process ends."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if done.done():  # nobody waits for it any more
+            return
+        if error is None:
+            done.set_result(result)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:  # noqa: BLE001 - raised where it is awaited
+            error = raised
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, result, error)
+
+    Thread(target=run, name="notices", daemon=True).start()
+    return await done

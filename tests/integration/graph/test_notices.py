@@ -1,0 +1,234 @@
+"""Notices: claimed, sent by real processes to real receivers, tried again, and given up."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import socket
+import threading
+from datetime import timedelta
+
+import pytest
+from support.receivers import receiver
+
+from scrapy_itemgraph.channels import sending
+from scrapy_itemgraph.channels.channel import Channels
+from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+from scrapy_itemgraph.graph.parts.notices import Notices
+from scrapy_itemgraph.model.notices import Arrival, Kind
+from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.store.registry import notices as stored
+
+SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
+
+
+@pytest.fixture
+def notices(engine):
+    """Return the notices of an empty database."""
+    return Notices(CrawlTransactions(engine, None))
+
+
+def channels(*urls, project="shop", **given):
+    """Return the channels of a project."""
+    return Channels.of(Settings.of(notify_urls=urls, **given).notices, project)
+
+
+def write(engine, what=Kind.FINISHED, project="shop", crawl="books", **body):
+    """Write a notice."""
+    with engine.begin() as connection:
+        stored.write(connection, None, what, project=project, crawl=crawl, **body)
+
+
+def age(engine, period):
+    """Have notices be older, and their next try nearer, by a period."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE notices SET created_at = created_at - %(by)s, next_at = next_at - %(by)s",
+            {"by": period},
+        )
+
+
+def test_a_webhook_gets_what_happened_signed_as_standard_webhooks_says(notices, engine):
+    """The id is that of the list, and over id, time and body as they came is signed."""
+    write(engine, reason="left: 3 failures open", run=2)
+    with receiver() as there:
+        sent_to = channels(there.url + "/hook", notify_secret=SECRET)
+        pause = notices.deliver(sent_to)
+        assert notices.deliver(sent_to) > 0
+
+    [(headers, body)] = there.came
+    given = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    signature = base64.b64encode(hmac.digest(b"k" * 32, given, hashlib.sha256)).decode()
+    [line] = notices.list()
+    assert pause == 0
+    assert headers["webhook-signature"] == f"v1,{signature}"
+    assert headers["content-type"] == "application/json"
+    assert there.documents == [
+        {
+            "id": line.key,
+            "what": "finished",
+            "project": "shop",
+            "crawl": "books",
+            "reason": "left: 3 failures open",
+            "at": line.created_at.isoformat(),
+            "text": "The crawl books is finished: left: 3 failures open",
+            "detail": {"run": 2},
+        }
+    ]
+    assert (headers["webhook-id"], line.state, line.tries) == (line.key, "sent", 1)
+
+
+def test_what_fails_is_tried_again_by_the_channel_that_failed(notices, engine):
+    """A 500 is waited for, each time longer; who has it already is not told twice."""
+    write(engine)
+    with receiver(500, 503) as failing, receiver() as well:
+        sent_to = channels(failing.url, well.url)
+        notices.deliver(sent_to)
+        [first] = notices.list()
+        assert notices.deliver(sent_to) > 0  # not yet
+        for _ in range(2):
+            age(engine, timedelta(minutes=1))
+            notices.deliver(sent_to)
+
+    [line] = notices.list()
+    name = failing.url
+    assert first.state == "failed"
+    assert first.error == f"{name}: 500 Internal Server Error"
+    assert first.answers[well.url]["arrival"] == "sent"
+    assert (line.state, line.tries, line.error) == ("sent", 3, None)
+    assert len({one["id"] for one in failing.documents}) == 1
+    assert (len(failing.came), len(well.came)) == (3, 1)
+
+
+def test_a_notice_is_given_up_after_a_day_and_at_once_by_410(notices, engine, caplog):
+    """Both say so; a redirect is not followed, and no answer shows what the URL hides."""
+    with receiver(302, 410) as there:
+        sent_to = channels(there.url.replace("//", "//ann:pass@") + "/?token=hidden")
+        write(engine, crawl="late")
+        notices.deliver(sent_to)
+        age(engine, timedelta(hours=23, minutes=59, seconds=55))
+        there.answers.insert(0, 500)
+        notices.deliver(sent_to)
+        write(engine, crawl="gone")
+        notices.deliver(sent_to)
+        age(engine, timedelta(days=1))
+        notices.deliver(sent_to)
+
+    gone, late = notices.list()
+    assert len(there.came) == 3
+    assert there.came[0][0]["authorization"].startswith("Basic ")
+    assert (late.state, gone.state) == ("given up", "given up")
+    assert "500" in late.error
+    assert "410 Gone: it takes no more" in gone.error
+    assert "given up (The crawl late is finished)" in caplog.text
+    assert not {"pass", "hidden"} & {*repr([gone, late]).replace("@", " ").split(), caplog.text}
+    assert "hidden" not in repr([gone, late]) + caplog.text + repr(sent_to)
+
+
+def test_who_gives_no_answer_in_time_is_killed_and_the_others_are_not_held_up(notices, engine):
+    """A receiver that is silent, and a port where nobody listens, fail; the third one has it."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with receiver(30.0) as silent, receiver() as well:
+            write(engine)
+            sent_to = channels(silent.url, nobody, well.url)
+            [notice] = _claimed(engine, sent_to)
+            answers = sending.send(sent_to, [notice], seconds=2)[notice.id]
+
+    said = {one.channel: (one.arrival, one.said) for one in answers}
+    assert said[silent.url] == (Arrival.FAILED, "no answer within 2 seconds")
+    assert said[nobody] == (Arrival.FAILED, "it cannot be reached: Connection refused")
+    assert said[well.url] == (Arrival.SENT, "204 No Content")
+
+
+def _claimed(engine, sent_to):
+    with engine.begin() as connection:
+        return stored.claim(
+            connection, sent_to.project, kinds=sent_to.kinds, lease=sending.LEASE, limit=10
+        )
+
+
+def test_two_senders_at_once_send_each_notice_once(notices, engine):
+    """A claim of one is passed over by the other; what was claimed by a dead one comes back."""
+    for number in range(25):
+        write(engine, crawl=f"crawl {number}")
+    with receiver() as there:
+        sent_to = channels(there.url)
+        dead = _claimed(engine, sent_to)  # and nothing of it is sent
+        threads = [threading.Thread(target=_deliver_all, args=(engine, sent_to)) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        before = [one["crawl"] for one in there.documents]
+        age(engine, sending.LEASE)
+        _deliver_all(engine, sent_to)
+
+    after = [one["crawl"] for one in there.documents]
+    assert len(dead) == 10
+    assert (len(before), len(set(before))) == (15, 15)
+    assert sorted(after) == sorted(f"crawl {number}" for number in range(25))
+    assert {one.state for one in notices.list()} == {"sent"}
+
+
+def _deliver_all(engine, sent_to):
+    part = Notices(CrawlTransactions(engine, None))
+    while part.deliver(sent_to) == 0:
+        pass
+
+
+def test_a_project_gets_its_own_notices_of_the_kinds_that_it_wants(notices, engine):
+    """Another project's wait for that; kinds left out are kept, and old ones are not sent late."""
+    with receiver() as there:
+        write(engine, crawl="old")
+        age(engine, timedelta(days=2))
+        write(engine)
+        write(engine, Kind.ABORTED)
+        write(engine, project="other")
+        sent_to = channels(there.url, notify_kinds=("finished",))
+        while notices.deliver(sent_to) == 0:
+            pass
+
+    states = {(one.crawl, one.what, one.project): one.state for one in notices.list()}
+    assert [one["project"] for one in there.documents] == ["shop"]
+    assert states == {
+        ("old", "finished", "shop"): "given up",
+        ("books", "finished", "shop"): "sent",
+        ("books", "aborted", "shop"): "kept",
+        ("books", "finished", "other"): "waits",
+    }
+    assert [one.what for one in notices.list(crawl="books", limit=2)] == ["finished", "aborted"]
+    assert [one.crawl for one in notices.list(before=notices.list()[-1].id + 1)] == ["old"]
+
+
+FUNCTION = """
+import sys
+
+def tell(notice):
+    print("told of", notice["crawl"])
+    if notice["crawl"] == "bad":
+        raise ValueError("no such chat")
+    with open("told.txt", "a") as file:
+        print(notice["text"], file=file)
+
+async def later(notice):
+    tell(notice)
+"""
+
+
+@pytest.mark.parametrize("name", ["tell", "later"])
+def test_a_function_of_the_project_is_called_in_its_directory(tmp_path, engine, notices, name):
+    """It gets the document; what it raises is the last error, with its traceback."""
+    (tmp_path / "chat.py").write_text(FUNCTION)
+    for crawl in ("bad", "good"):
+        write(engine, crawl=crawl)
+    settings = Settings.of(notify_function=f"chat.{name}").notices
+    notices.deliver(Channels.of(settings, "shop", tmp_path))
+
+    good, bad = notices.list()
+    assert (tmp_path / "told.txt").read_text() == "The crawl good is finished\n"
+    assert (good.state, bad.state) == ("sent", "failed")
+    assert bad.error.startswith(f"function chat.{name}: Traceback")
+    assert bad.error.rstrip().endswith("ValueError: no such chat")
