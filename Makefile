@@ -49,7 +49,7 @@ $(READYBENCH): pyproject.toml tests/benchmarks/end_to_end/requirements.txt
 		-r tests/benchmarks/end_to_end/requirements.txt
 	@touch $@
 
-demo: $(READY) ## crawl the example shop, today and tomorrow
+demo: $(READY) ## crawl the example shop, today and tomorrow; queue three crawls, and kill a process
 	$(BIN)/python example_project/demo.py
 
 lint: $(READY) ## ruff, import contracts
@@ -110,14 +110,16 @@ model: $(READY) ## thousands of random histories on a plain-Python model and Pos
 	ITEMGRAPH_TEST_MODEL=$(MODEL_EXAMPLES) ITEMGRAPH_TEST_MODEL_STEPS=$(MODEL_STEPS) \
 		ITEMGRAPH_TEST_MODEL_SEED=$(MODEL_SEED) $(BIN)/python -m pytest -q tests/model
 
-chaos: $(READY) compiled ## faults of 21 kinds, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3"; slow)
+chaos: $(READY) compiled ## faults of 21 kinds, a queue under fire, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3", CHAOS_QUEUE="--crawls 60"; slow)
 	$(BIN)/python -u tests/chaos/drive.py $(or $(CHAOS),--faults 100)
-	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
+	$(BIN)/python -u tests/chaos/queued_crawls.py $(CHAOS_QUEUE)
+	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_CHAOS_ACTS=20000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/acceptance/failing/test_deaths.py tests/acceptance/crawling/test_manuals.py \
 		tests/acceptance/crawling/test_crawl_spider.py tests/acceptance/commands/test_scrapyd.py \
 		tests/acceptance/crawling/test_runs.py tests/acceptance/hosts/test_politeness.py \
 		tests/acceptance/exports/test_kept_feeds.py tests/acceptance/servers/test_standby.py \
-		tests/acceptance/exports/test_blobs.py
+		tests/acceptance/exports/test_blobs.py tests/integration/store/test_queue_order.py \
+		tests/acceptance/running/test_runner_faults.py
 
 soak: $(READY) compiled ## an hour of faults on one crawl, and what grows meanwhile (SOAK="--minutes 20 --picture docs/soak.svg")
 	$(BIN)/python -u tests/chaos/soak.py $(SOAK)

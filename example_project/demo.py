@@ -1,7 +1,9 @@
-"""Two days at the tea shop: crawl it, let a day pass, crawl it again. `make demo` runs this.
+"""Two days at the tea shop, and a queue of crawls. `make demo` runs this.
 
-Every number comes from the shop's own access log or from the database. It exits with 1 when a
-step fails, when the graph and the shop differ, or when something ran again that was still fresh.
+The shop is crawled, a day passes, and it is crawled again; then three crawls of it are queued for a
+runner with two places, and one of their processes is killed. Every number comes from the shop's own
+access log or from the database. It exits with 1 when a step fails, when the graph and the shop
+differ, or when something ran again that was still fresh.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 from contextlib import contextmanager
@@ -24,6 +28,8 @@ DATA_DIR = WORK / "itemgraph"
 SCRAPY = [sys.executable, "-m", "scrapy"]
 SEEN = ("name", "price", "stock")
 STEP_TIMEOUT = 300  # seconds
+QUEUED = ("morning", "noon", "night")
+PLACES = 2
 BAD_REQUEST = 400
 TASKS = (
     "parse_shop",
@@ -34,6 +40,9 @@ TASKS = (
     "fetch_photo",
     "make_card",
 )
+
+
+RUNNER = ("work", "--processes", str(PLACES), "--once", "--min-memory", "50M", "--min-disk", "50M")
 
 
 class DemoError(Exception):
@@ -92,10 +101,15 @@ def task_of(line):
 # The crawl and the graph.
 
 
+def command_of(*arguments):
+    """Say which Scrapy command is run in this project, and return it."""
+    print(f"  $ scrapy {' '.join(arguments)}")
+    return [*SCRAPY, *arguments, "-s", f"ITEMGRAPH_DATA_DIR={DATA_DIR}"]
+
+
 def scrapy(*arguments, log):
     """Run a Scrapy command in this project, with its log in a file; return what it printed."""
-    print(f"  $ scrapy {' '.join(arguments)}")
-    command = [*SCRAPY, *arguments, "-s", f"ITEMGRAPH_DATA_DIR={DATA_DIR}"]
+    command = command_of(*arguments)
     with log.open("w") as file:
         try:
             done = subprocess.run(
@@ -421,6 +435,62 @@ def play(site):
     check_third(second, Snapshot(ids), crawl(site, "third"))
 
 
+def play_queue(site):
+    heading("Three crawls in the queue, two places, and one process that is killed")
+    terms = ("-a", f"site={site}", "-s", "DOWNLOAD_DELAY=0.02")
+    for name in QUEUED:
+        scrapy("itemgraph", "crawls", "add", "shop", name, *terms, log=WORK / "add.log")
+    killed = run_queue()
+    print(f"  The process of the crawl {killed} was killed, kill -9, and started again.\n")
+    for shown in (("jobs", "list"), ("crawls", "history", killed)):
+        print(scrapy("itemgraph", *shown, log=WORK / "shown.log"))
+    check_queue(killed)
+
+
+def run_queue():
+    """Run what is in the queue, and kill a process of it; return the name of its crawl."""
+    with (
+        (WORK / "runner.log").open("w") as log,
+        subprocess.Popen(command_of("itemgraph", *RUNNER), cwd=HERE, stderr=log) as runner,
+    ):
+        try:
+            job = first_that_works(runner)
+            os.kill(job.process_id, signal.SIGKILL)
+            if runner.wait(STEP_TIMEOUT):
+                raise DemoError(f"the runner failed; see {log.name}")
+        except subprocess.TimeoutExpired:
+            raise DemoError(f"still not done after {STEP_TIMEOUT} s; see {log.name}") from None
+        finally:
+            runner.terminate()
+    return job.crawl
+
+
+def first_that_works(runner):
+    """Wait until a process of the queue has done a page; return its job."""
+    deadline = time.monotonic() + STEP_TIMEOUT
+    with open_graph() as graph:
+        while time.monotonic() < deadline and runner.poll() is None:
+            for job in graph.jobs.list(is_open=True):
+                done = sum(one.done for one in graph.of(job.crawl).activity.totals())
+                if job.worker is not None and done:
+                    return job
+            time.sleep(0.1)
+    raise DemoError(f"nothing of the queue was run; see {WORK / 'runner.log'}")
+
+
+def check_queue(killed):
+    """Each crawl must have ended with the whole shop, and the killed one by two processes."""
+    with open_graph() as graph:
+        crawls = {one.name: str(one.state) for one in graph.queue.named(QUEUED)}
+        jobs = Counter(job.crawl for job in graph.jobs.list())
+        products = {name: sum(1 for _ in graph.of(name).items(tag="product")) for name in QUEUED}
+    if set(crawls.values()) != {"finished"} or len(set(products.values())) != 1:
+        raise DemoError(f"the crawls of the queue ended as {crawls}, with products {products}")
+    if jobs != Counter([*QUEUED, killed]):
+        raise DemoError(f"the crawls of the queue were run by so many processes: {dict(jobs)}")
+    print(f"  Checked: all three are finished, each with {products[killed]} products.")
+
+
 def main():
     sys.stdout.reconfigure(line_buffering=True)  # in step with errors, also into a pipe
     try:
@@ -430,6 +500,7 @@ def main():
         with shop_site() as site:
             print(f"The tea shop is open at {site}; logs are in {WORK}.")
             play(site)
+            play_queue(site)
         heading("Look around in it")
         here = os.path.relpath(HERE, Path.cwd())
         in_project = "" if here == "." else f"cd {here} && "

@@ -68,6 +68,7 @@ class RunnerGraph:
         self._host = socket.gethostname()
         self._by = f"runner {terms.name}"
         self.id = 0
+        self.refusal: str | None = None  # why this process cannot be the runner any more
         self._running: dict[int, int] = {}  # the job of each place that has one
         self._timetable = duties.Timetable(duties.OF_DATABASE)
         self._may_do_duties = False
@@ -118,14 +119,19 @@ class RunnerGraph:
 
     def _register(self, connection: Connection) -> NewProcess:
         """Register this process, with what it runs, in a transaction that is open."""
-        process, self.id = runners.register(
-            connection,
-            self._terms,
-            host=self._host,
-            process_id=os.getpid(),
-            lease=self._connections.settings.database.lease,
-            running=self._running,
-        )
+        self.refusal = None
+        try:
+            process, self.id = runners.register(
+                connection,
+                self._terms,
+                host=self._host,
+                process_id=os.getpid(),
+                lease=self._connections.settings.database.lease,
+                running=self._running,
+            )
+        except OperationError as error:
+            self.refusal = str(error)
+            raise
         return process
 
     @property
@@ -167,7 +173,7 @@ class RunnerGraph:
         def within(connection: Connection) -> tuple[Look | None, list[tuple[Duty, Round, float]]]:
             done = self._do_duties(connection)  # first, for they may lock items
             if host is not None:
-                runners.report(connection, self.id, host)
+                runners.report(connection, self.id, self._process.identity.id, host)
             return places.look(connection, self.id, self._process.identity.id), done
 
         found, rounds = await self._transactions.call(within)
@@ -233,7 +239,7 @@ class RunnerGraph:
 
     async def drain(self) -> None:
         """Have nothing assigned to this runner any more."""
-        await self._call(partial(runners.drain, runner=self.id, drains=True))
+        await self._call(runners.drain_itself, self.id, self._process.identity.id)
 
     async def close(self, reason: str) -> None:
         """Note that the runner ended, and give all up; it waits for a database a short time."""

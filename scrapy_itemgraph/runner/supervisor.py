@@ -103,8 +103,10 @@ class Supervisor:
 
     async def _look(self) -> None:
         found = await self._graph.look(self._host())
-        if found is None:
-            return  # it was given up for dead; it registers anew in a moment
+        if found is None:  # it was given up for dead; it registers anew in a moment
+            if self._graph.refusal is not None:
+                self._give_up(self._graph.refusal)
+            return
         self._obey(found)
         await self._tidy(found)
         await self._awaken()
@@ -340,6 +342,14 @@ class Supervisor:
         else:
             for child in self._children.values():
                 child.kill()
+
+    def _give_up(self, refusal: str) -> None:
+        """End, for another process has become this runner while this one was taken for dead."""
+        if not self._signals:
+            logger.error("%s. This process ends, with what it runs", refusal.partition(";")[0])
+        self._signals = max(self._signals, 1)
+        for child in self._children.values():
+            child.stop()
 
     def _stop_all(self) -> None:
         for child in self._children.values():

@@ -75,6 +75,7 @@ RUNNERS = {
 TAGS = (None, None, None, "big", "gpu", "proxy")
 AIMS = {"process": 5.0, "runner": 10.0, "all": 10.0}
 STALLED = 600.0  # seconds without an end of a crawl
+ROUND = 0.5  # seconds until what has died is started again
 
 
 @dataclass
@@ -161,31 +162,38 @@ def add(project: Project, choice: random.Random, count: int) -> dict[str, int]:
 
 def run(one: Field, arguments: argparse.Namespace) -> None:
     """Kill and change until all crawls have ended."""
-    whats = itertools.cycle(AIMS)
-    kill_at = time.monotonic() + arguments.kill_every
-    changes, ended, seen_at = arguments.changes, 0, time.monotonic()
+    one.keep_running()
+    until(lambda: len(one.project.rows("SELECT FROM runners")) == len(RUNNERS))
     with ItemGraph.open(one.project.url) as graph:
-        one.keep_running()
-        until(lambda: len(one.project.rows("SELECT FROM runners")) == len(RUNNERS))
         for name in one.choice.sample(list(one.crawls), len(one.crawls) // 30):
             with suppress(OperationError):
-                where = "one" if one.crawls[name] % 2 else "two"
-                graph.queue.lock(name, where, until_finished=True, by="ann")
-        while (left := one.project.rows(LEFT)[0][0]) > 0:
-            time.sleep(arguments.kill_every / 15)
-            one.keep_running()
-            if changes:
-                changes -= 1
-                one.change(graph)
-            else:
-                one.settle(graph)
-            if time.monotonic() >= kill_at:
-                kill_at = time.monotonic() + arguments.kill_every
-                one.kill(next(whats))
-                print(f"{len(one.kills)} kills, {left} crawls left, {changes} changes", flush=True)
-            if left != ended:
-                ended, seen_at = left, time.monotonic()
-            assert time.monotonic() - seen_at < STALLED, one.project.rows(STATES)
+                graph.queue.lock(
+                    name, one.choice.choice(["one", "two"]), until_finished=True, by="ann"
+                )
+        strike(one, graph, arguments)
+
+
+def strike(one: Field, graph: ItemGraph, arguments: argparse.Namespace) -> None:
+    """Do what is due each second, until no crawl is left."""
+    whats, changes = itertools.cycle(AIMS), arguments.changes
+    now = moved_at = time.monotonic()
+    kill_at, change_at, before = now + arguments.kill_every, now, 0
+    while (left := one.project.rows(LEFT)[0][0]) > 0:
+        time.sleep(ROUND)
+        now = time.monotonic()
+        one.keep_running()
+        if changes and now >= change_at:
+            changes, change_at = changes - 1, now + arguments.kill_every / 15
+            one.change(graph)
+        elif not changes:
+            one.settle(graph)
+        if now >= kill_at:
+            kill_at = now + arguments.kill_every
+            one.kill(next(whats))
+            print(f"{len(one.kills)} kills, {left} crawls left, {changes} changes", flush=True)
+        if left != before:
+            before, moved_at = left, now
+        assert now - moved_at < STALLED, one.project.rows(STATES)
 
 
 LEFT = "SELECT count(*) FROM crawls WHERE state <> 'finished'"

@@ -79,8 +79,14 @@ TAKE_BACK = text("""
 REPORT = text("""
     UPDATE runners SET disk_free = :disk_free, disk_total = :disk_total,
         memory_free = :memory_free, load = :load, low = :low
-    WHERE id = :runner
+    WHERE id = :runner AND process_id = :process
     RETURNING name
+""")
+
+# Locked, so that it stays so: no other process becomes the runner meanwhile.
+IS_OWN = text("""
+    SELECT EXISTS (
+        SELECT FROM runners WHERE id = :runner AND process_id = :process FOR NO KEY UPDATE)
 """)
 
 LOW = text("SELECT low FROM runners WHERE id = :runner")
@@ -164,19 +170,34 @@ def _make_places(
     return {row.number: row.job_id for row in kept}
 
 
-def report(connection: Connection, runner: int, host: HostState) -> None:
-    """Note how a runner's host is; where it became low, or well again, that is an event."""
+def report(connection: Connection, runner: int, process: int, host: HostState) -> None:
+    """Note how a runner's host is; where it became low, or well again, that is an event.
+
+    Nothing is noted where another process is the runner by now.
+    """
     before = connection.execute(LOW, {"runner": runner}).scalar()
     is_news = (before is None) != (host.low is None)
     if is_news:
         lock_queue(connection)
     given = {name: getattr(host, name) for name in ("disk_free", "disk_total", "memory_free")}
-    asked = {**given, "load": host.load, "low": host.low, "runner": runner}
+    asked = {**given, "load": host.load, "low": host.low, "runner": runner, "process": process}
     name = connection.execute(REPORT, asked).scalar()
     if is_news and name is not None:
         event = Event.HOST_WELL if host.low is None else Event.HOST_LOW
         note(connection, None, _by(name), event, runner=name, why=host.low)
         notify.tell_runners(connection)
+
+
+def is_own(connection: Connection, runner: int, process: int) -> bool:
+    """Lock a runner's row; tell whether a process is that runner still, and no other one."""
+    return bool(connection.execute(IS_OWN, {"runner": runner, "process": process}).scalar_one())
+
+
+def drain_itself(connection: Connection, runner: int, process: int) -> None:
+    """Have a runner start nothing more, for its own process ends."""
+    lock_queue(connection)
+    if is_own(connection, runner, process):
+        drain(connection, runner, drains=True)
 
 
 def drain(connection: Connection, runner: int, *, by: str | None = None, drains: bool) -> bool:
@@ -220,10 +241,11 @@ def leave(connection: Connection, runner: int, name: str, *, by: str, why: str) 
 
 
 def stop(connection: Connection, runner: int, process: int, name: str, reason: str) -> None:
-    """Note that this runner ended in order."""
+    """Note that this runner ended in order, unless another process is the runner by now."""
     lock_queue(connection)
     processes.stop(connection, process, reason)
-    leave(connection, runner, name, by=_by(name), why=reason)
+    if is_own(connection, runner, process):
+        leave(connection, runner, name, by=_by(name), why=reason)
 
 
 def _by(name: str) -> str:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
+from contextlib import ExitStack
 
+import pytest
 import sqlalchemy as sa
-from support import proxies, queued
+from chaos import hosts
+from support import proxies, queued, servers
 from support.projects import until
 
 from scrapy_itemgraph.graph import ItemGraph
@@ -123,6 +127,26 @@ def test_a_frozen_runner_does_not_act_on_what_it_lost(project, site):
     ]
 
 
+def test_a_runner_ends_whose_name_another_process_has_by_now(project, site):
+    """MNB-1: thawed after the lease it stops what it runs, which the other starts again."""
+    project.write(ENDLESS, SHORT)
+    queued.add(project, "a")
+    frozen = queued.work(project, "--name", "one")
+    (before,) = queued.until_running(project, "a").values()
+    os.kill(frozen.pid, signal.SIGSTOP)
+    dead = "SELECT 1 FROM processes WHERE kind = 'runner' AND lease_until < clock_timestamp()"
+    until(lambda: project.rows(dead) != [])
+    other = queued.work(project, "--name", "one")
+    until(lambda: "The runner one takes" in project.log(other), project.log)
+    os.kill(frozen.pid, signal.SIGCONT)
+
+    log = project.finish(frozen).log
+    assert f"the runner one runs already: process {other.pid} on " in log
+    until(lambda: queued.running(project).get("a") not in {None, before}, project.log)
+    assert not queued.is_alive(before)
+    queued.end(project, other)
+
+
 def test_a_host_that_is_cut_off_loses_its_crawls_to_another(project, other, engine, site):
     """MNB-1: after the lease others run them; back again, its processes see that, and end."""
     project.write(ENDLESS, SHORT)
@@ -147,3 +171,64 @@ def test_a_host_that_is_cut_off_loses_its_crawls_to_another(project, other, engi
         ("a", "cancelled", 1),
         ("a", "cancelled", 1),
     ]
+
+
+@pytest.mark.slow
+def test_processes_outlive_a_database_that_is_away_for_two_minutes(project, site):
+    """MNB-4: they wait for it and go on, and the runner starts what was queued right before."""
+    with servers.own_postgres() as server:
+        project.url = server.url
+        project.write(ENDLESS, SHORT.replace("1m", "5m"))
+        project.scrapy("itemgraph", "init")
+        queued.add(project, "a", "b")
+        runner = queued.work(project, "--processes", "3")
+        before = queued.until_running(project, "a", "b")
+        server.stop()
+        time.sleep(120)
+        assert all(map(queued.is_alive, before.values()))
+        server.start()
+        queued.add(project, "c")
+        after = queued.until_running(project, "a", "b", "c")
+        queued.end(project, runner)
+
+    assert before.items() <= after.items()
+
+
+# It writes more than its disk has, once that is full.
+WRITES = ENDLESS.replace(
+    "            await asyncio.sleep(0.05)\n",
+    """            await asyncio.sleep(0.05)
+            if os.path.exists("write"):
+                for n in range(50_000):
+                    print("line", n)
+                raise CloseSpider("written")
+""",
+)
+
+
+@pytest.mark.slow
+def test_a_full_disk_of_logs_stops_no_process_and_starts_none(project, site, tmp_path):
+    """MNB-1: what writes goes on without a file; nothing is started until there is room again."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    project.write(WRITES)
+    queued.add(project, "a")
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(hosts.disk(logs))
+        except hosts.UnavailableError as error:
+            pytest.skip(f"no disk of its own: {error}")
+        options = ("--processes", "2", "--logs", str(logs), "--min-disk", "1G")
+        runner = queued.work(project, *options)
+        queued.until_running(project, "a")
+        with disk.full():
+            until(lambda: "low on disk" in project.log(runner), project.log)
+            queued.add(project, "b")
+            (project.directory / "write").touch()
+            until(lambda: not queued.running(project), project.log)
+            (project.directory / "write").unlink()
+            assert "cannot be written: [Errno 28] No space left" in project.log(runner)
+            ended = project.rows("SELECT state, output LIKE '%line 49999%' FROM jobs")
+            assert ended == [("completed", True)]
+        until(lambda: "b" in queued.running(project), project.log)
+        queued.end(project, runner)

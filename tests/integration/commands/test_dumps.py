@@ -19,7 +19,7 @@ def ids(lines):
 
 @pytest.mark.parametrize("name", ["books.jsonl", "books.jsonl.gz"])
 def test_a_file_is_loaded_as_it_was_dumped(scrapy, crawl, tmp_path, name):
-    """A crawl goes to a file, compressed where its name says so, and another one comes of it."""
+    """SS-1: a crawl goes to a file, compressed where its name says so, and another comes of it."""
     crawl.done("A")
     crawl.work("B")
 

@@ -286,12 +286,31 @@ def test_a_runner_has_its_name_alone_and_takes_back_what_it_runs(queue):
     assert [(one.job, one.place) for one in queue.look().jobs] == [(job, 1)]
 
 
+def test_a_process_that_was_a_runner_changes_nothing_of_the_one_that_is(queue):
+    """MNB-1: taken for dead, and another of its name started: its end empties no place of that."""
+    queue.add("a")
+    queue.runner()
+    before = queue.of["r"]
+    queue.die("r")
+    queue.runner()
+    (job,) = queue.assign().values()
+
+    low = HostState(**WELL, low="disk")
+    runners.report(queue.connection, *before, low)
+    runners.drain_itself(queue.connection, *before)
+    runners.stop(queue.connection, *before, "r", "stopped")
+    assert queue.run("SELECT job_id FROM places") == [(job,)]
+    assert queue.run("SELECT low, drains_since FROM runners") == [(None, None)]
+    runners.drain_itself(queue.connection, *queue.of["r"])
+    assert queue.look().is_draining
+
+
 def test_a_low_host_is_an_event(queue):
     """MNB-1: what a runner reports of its host is kept; low and well again stand in the history."""
     queue.runner()
     low = HostState(**WELL, low="memory")
     for host in (HostState(**WELL), low, low, HostState(**WELL)):
-        runners.report(queue.connection, queue.of["r"][0], host)
+        runners.report(queue.connection, *queue.of["r"], host)
 
     events = [what for (what,) in queue.run("SELECT what FROM crawl_events ORDER BY id")]
     assert events == ["runner up", "host low", "host well"]

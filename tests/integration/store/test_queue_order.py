@@ -155,7 +155,7 @@ class Chance:
         """Have a runner's host be low on something, or well."""
         low = self.choice.choice(["disk", None, None])
         state = HostState(disk_free=1, disk_total=2, memory_free=3, load=0.5, low=low)
-        runners.report(self.connection, self.living[self.one(self.living)][0], state)
+        runners.report(self.connection, *self.living[self.one(self.living)], state)
 
     def drain(self) -> None:
         """Drain a runner, or have it go on."""
