@@ -346,7 +346,7 @@ class Supervisor:
     def _give_up(self, refusal: str) -> None:
         """End, for another process has become this runner while this one was taken for dead."""
         if not self._signals:
-            logger.error("%s. This process ends, with what it runs", refusal.partition(";")[0])
+            logger.error("This process ends, with what it runs: %s", refusal.partition(";")[0])
         self._signals = max(self._signals, 1)
         for child in self._children.values():
             child.stop()
