@@ -125,14 +125,14 @@ class Call:
 
 
 @contextmanager
-def item_graph(call: Call) -> Iterator[tuple[ItemGraph, str]]:
+def item_graph(call: Call, name: str | None = None) -> Iterator[tuple[ItemGraph, str]]:
     """Open the graph that has the item which is meant, and yield it with the item's id.
 
-    It is given by an id, an alias, or the URL of a page. Where no crawl is named all are looked
-    into; which one it is of is said. A NotFoundError says what is written alike, or lists the
-    crawls or pages where there are several.
+    It is given by `name`, or by the command's ID: an id, an alias, or the URL of a page. Where no
+    crawl is named all are looked into; which one it is of is said. A NotFoundError says what is
+    written alike, or lists the crawls or pages where there are several.
     """
-    given = input_checks.check_id(call.given.id)
+    given = input_checks.check_id(call.given.id if name is None else name)
     with call.graph() as graph:
         if call.named_crawl is None:
             graph = _holding(call, graph, given)  # noqa: PLW2901 - the same, of the crawl

@@ -102,6 +102,19 @@ class Group:
         return self.verbs[words[0]]
 
 
+# What other programs call it.
+_MEANT = {
+    **dict.fromkeys(("retry", "rerun", "resolve", "fix", "requeue"), "handle"),
+    **dict.fromkeys(("errors", "error", "fails"), "failures"),
+    **dict.fromkeys(("run", "start", "queue"), "crawls"),
+    **dict.fromkeys(("test", "try", "dry-run"), "simulate"),
+    **dict.fromkeys(("why",), "explain"),
+    **dict.fromkeys(("refresh", "refetch"), "expire"),
+    **dict.fromkeys(("worker", "runner"), "work"),
+    **dict.fromkeys(("cockpit", "web", "ui"), "serve"),
+}
+
+
 def find(words: Sequence[str]) -> tuple[Command | Group | None, Sequence[str]]:
     """Return the command or group that the first word names, and the words after it.
 
@@ -115,9 +128,10 @@ def find(words: Sequence[str]) -> tuple[Command | Group | None, Sequence[str]]:
         return None, words
     known = first_words()
     if words[0] not in known:
+        meant = _MEANT.get(words[0])
+        near = f"; did you mean {meant!r}?" if meant else closest(words[0], known)
         raise UsageError(
-            f"unknown command {words[0]!r}{closest(words[0], known)}; "
-            "`scrapy itemgraph` lists the commands"
+            f"unknown command {words[0]!r}{near}; `scrapy itemgraph` lists the commands"
         )
     return known[words[0]], words[1:]
 

@@ -77,7 +77,7 @@ def grants(call: Call) -> None:
     Argument("--apply", action="store_true", help="carry them out, as the owner of the tables"),
 )
 def views(call: Call) -> None:
-    """Print what makes views of jobs and schedules for programs that know Ssscrape's tables.
+    """Print what makes views of jobs and schedules in the shape of Ssscrape's tables.
 
     They stand in a schema of their own. Roles get rights to the views alone: a manager and a worker
     add jobs, and change their messages, a scheduler adds jobs, read-only looks.

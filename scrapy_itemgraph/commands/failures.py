@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from contextlib import contextmanager
 from datetime import timedelta
@@ -39,10 +40,18 @@ _SINCE = Argument(
     help="from then on: 2026-11-21T10:00Z, or a period up to now such as 2h",
 )
 _NUMBERS = Argument("failure", nargs="*", type=parsing.count, help="their numbers")
+_FAILURES = Argument(
+    "failure", nargs="*", type=parsing.count_or_name, help="their numbers, or URLs of their pages"
+)
 
 
 @command(
-    Argument("failure", nargs="?", type=parsing.count, help="its number: show all of this one"),
+    Argument(
+        "failure",
+        nargs="?",
+        type=parsing.count_or_name,
+        help="its number, or the URL of its page: show all of this one",
+    ),
     OF_TASK,
     _GROUP,
     _ERROR,
@@ -62,25 +71,58 @@ _NUMBERS = Argument("failure", nargs="*", type=parsing.count, help="their number
 def failures(call: Call) -> None:
     """List the failures that nobody has handled, a line each, or show one.
 
-    They come in the order of their numbers, the oldest first. FAILURE is a number of the list: it
-    is shown with its traceback, the page that it saw, what was logged, and the next commands. With
-    --json each failure has all of that.
+    They come in the order of their numbers, the oldest first. FAILURE is a number of the list, or
+    the URL or id of what failed: it is shown with its traceback, the page that it saw, what was
+    logged, and the next commands. With --json each failure has all of that.
     """
     given = call.given
     chosen = (given.task, given.group, given.error, given.since) != (None,) * 4
     if given.failure is not None and (chosen or given.groups):
         raise UsageError("give a failure's number, or options that choose some; not both")
-    with _graph(call, given.failure or given.group) as graph:
-        if given.failure is not None:
-            _show(call, graph)
-        elif given.groups:
+    if given.failure is not None:
+        _show_one(call, given.failure)
+        return
+    with _graph(call, given.group) as graph:
+        if given.groups:
             _list_groups(call, graph)
         else:
             _list(call, graph, otherwise="no such failure is open" if chosen else None)
 
 
-def _show(call: Call, graph: ItemGraph) -> None:
-    found = graph.failures.get(call.given.failure)
+def _show_one(call: Call, given: int | str) -> None:
+    """Show a failure, by its number or by what failed; of an item with several the newest."""
+    if isinstance(given, int):
+        with _graph(call, given) as graph:
+            _show(call, graph, given)
+        return
+    with item_graph(call, given) as (graph, item):
+        *others, newest = _of_item(graph, given, item)
+        if others:
+            call.note(f"also open: {', '.join(map(str, others))}")
+        _show(call, graph, newest)
+
+
+def _of_item(graph: ItemGraph, given: str, item: str) -> list[int]:
+    """Return the numbers of an item's open failures, which has some."""
+    numbers = sorted(graph.failures.of_item(item).values())
+    if not numbers:
+        raise NotFoundError(
+            f"no failure of {given!r} is open; scrapy itemgraph explain "
+            f"{shlex.quote(given)} says how it is"
+        )
+    return numbers
+
+
+def _numbers(call: Call, given: int | str) -> list[int]:
+    """Return the numbers of failures: the one that is given, or those of what failed."""
+    if isinstance(given, int):
+        return [given]
+    with item_graph(call, given) as (graph, item):
+        return _of_item(graph, given, item)
+
+
+def _show(call: Call, graph: ItemGraph, number: int) -> None:
+    found = graph.failures.get(number)
     further = found._asdict()
     document = {**_document(call, further.pop("failure")), **further}
     (named,) = graph.lookup.written([found.failure])
@@ -174,7 +216,7 @@ def _filters(call: Call, graph: ItemGraph) -> FailureFilters:
 
 
 @command(
-    _NUMBERS,
+    _FAILURES,
     _GROUP,
     Argument("--task", help="of this task or callback"),
     _ERROR,
@@ -194,13 +236,13 @@ def handle(call: Call) -> None:
     --gone pages are asked again of which the website said that they are no more.
     """
     given = call.given
-    numbers = given.failure
     if given.gone:
         _handle_gone(call)
         return
     if given.id is not None:
         raise UsageError("--item goes with --gone")
     _check_chosen(given)
+    numbers = [number for one in given.failure for number in _numbers(call, one)]
     with _graph(call, numbers[0] if numbers else given.group) as graph:
         which: FailureFilters = {"failures": numbers} if numbers else _filters(call, graph)
         if given.dry_run:

@@ -129,6 +129,11 @@ def count(text: str) -> int:
     return number
 
 
+def count_or_name(text: str) -> int | str:
+    """Read a number from 1, or what is none as it is."""
+    return count(text) if text.isascii() and text.lstrip("-").isdecimal() else text
+
+
 def size(text: str) -> int:
     """Read a number of bytes: "500M", "5G", or a number alone; units are decimal."""
     found = _SIZE.fullmatch(text.strip())

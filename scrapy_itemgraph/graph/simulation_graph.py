@@ -39,10 +39,14 @@ from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store.registry import crawl_starts, crawls, workers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.connections.process import OwnProcess
+    from scrapy_itemgraph.model.limits import Use
     from scrapy_itemgraph.model.simulations import Simulation, WantedPage
+    from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.store.registry.processes import NewProcess
 
@@ -56,6 +60,17 @@ class SimulationGraph(WorkerGraph):
     """
 
     commits: SimulatedCommits
+
+    async def close(
+        self,
+        reason: str,  # noqa: ARG002 - of a crawl that ends; this is none
+        uses: Sequence[Use] = (),
+        told: Sequence[Tallies] = (),
+        *,
+        error: str | None = None,
+    ) -> None:
+        """End as `WorkerGraph.close` does; that it was a simulation is kept as its reason."""
+        await super().close(workers.SIMULATED, uses, told, error=error)
 
     @property
     def simulation(self) -> Simulation | None:

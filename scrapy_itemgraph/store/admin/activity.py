@@ -71,6 +71,7 @@ WORKERS = text(f"""
             ORDER BY x.id LIMIT :limit)
         UNION ALL
         (SELECT x.* FROM processes x WHERE x.crawl_id = :crawl AND x.stopped_at IS NOT NULL
+            AND x.reason IS DISTINCT FROM 'simulated'
             ORDER BY x.stopped_at DESC LIMIT :stopped)) AS p
     JOIN workers w ON w.id = p.id
     CROSS JOIN LATERAL (

@@ -308,7 +308,7 @@ def _against_outstanding(
             error = str(ErrorRecord.read(row.error or {})).strip()
             yield (
                 f"it is held by failure {row.failure_id}: {error}; "
-                f"scrapy itemgraph handle {row.failure_id}"
+                f"scrapy itemgraph failures {row.failure_id}"
             )
     elif row.state == "gone":
         yield _of_gone(row)

@@ -24,7 +24,11 @@ NEXT_START = text(f"""
         EXISTS (SELECT FROM processes p
             WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND NOT {IS_DEAD}) AS is_running,
         ARRAY(SELECT t.name FROM tasks t
-            WHERE t.crawl_id = c.id AND t.is_callback AND t.is_registered ORDER BY 1) AS callbacks
+            WHERE t.crawl_id = c.id AND t.is_callback AND t.is_registered ORDER BY 1) AS callbacks,
+        EXISTS (SELECT FROM tasks t
+            WHERE t.crawl_id = c.id AND t.is_callback AND t.is_registered AND t.ttl IS NULL
+                AND NOT EXISTS (SELECT FROM task_schedules s WHERE s.task_id = t.id))
+            AS has_no_ttl
     FROM crawls c JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
     WHERE c.id = :crawl
 """)  # noqa: S608 - our own condition
@@ -35,7 +39,8 @@ class NextStart(NamedTuple):
 
     `state` is that of a crawl in the queue; None: nobody steers it. With `is_new_run` its last run
     is over, else a start goes on with it. `is_running`: a worker lives, so nothing has to be
-    started. `callbacks` are the plain ones that are known, by name.
+    started. `callbacks` are the plain ones that are known, by name; with `has_no_ttl` nothing that
+    is stored says how long the pages of one of them stay done.
     """
 
     spider: str
@@ -44,6 +49,7 @@ class NextStart(NamedTuple):
     is_new_run: bool
     is_running: bool
     callbacks: list[str]
+    has_no_ttl: bool
 
 
 def next_start(connection: Connection, crawl_id: int) -> NextStart | None:

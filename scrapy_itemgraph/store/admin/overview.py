@@ -36,6 +36,7 @@ CRAWLS = text(f"""
     LEFT JOIN (
         SELECT DISTINCT ON (p.crawl_id) p.crawl_id, p.stopped_at, p.reason FROM processes p
         WHERE p.crawl_id = ANY (ARRAY(SELECT id FROM shown)) AND p.stopped_at IS NOT NULL
+            AND p.reason IS DISTINCT FROM 'simulated'
         ORDER BY p.crawl_id, p.stopped_at DESC) AS last ON last.crawl_id = c.id
     CROSS JOIN LATERAL (
         SELECT coalesce(sum(m.done), 0) AS done, coalesce(sum(m.failed), 0) AS failed,

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 # What workers are among processes.
 KIND = "worker"
 
+SIMULATED = "simulated"
+"""Why a process ended that simulated one execution; no run of the crawl ended with it."""
+
 REGISTER_WORKER = text("""
     INSERT INTO workers (id, spider, job, sources, code_file)
     VALUES (:worker, :spider, :job, CAST(:sources AS json), :file)

@@ -219,10 +219,19 @@ def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
     return messages.say(
         request,
         path,
-        f"{what} handled: {then}.",
+        f"{what} handled: {then}.{_next(graph) if retry else ''}",
         undo=root + links.of_crawl(graph.crawl, "unhandle"),
         undo_of=json.dumps({"since": since, **which}, default=documents.plain),
     )
+
+
+def _next(graph: ItemGraph) -> str:
+    """Return what a person types so that what was freed runs, unless it runs by itself."""
+    start = graph.crawls.next_start()
+    if start is None or start.is_running or start.state is not None:
+        return ""
+    settings = [next_commands.KEEPS_DONE] if start.is_new_run and start.has_no_ttl else []
+    return f" Next: {next_commands.crawl(start.spider, start.arguments, *settings)}"
 
 
 @router.post("/crawls/{crawl:segment}/unhandle", name="unhandle")

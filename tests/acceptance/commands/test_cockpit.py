@@ -183,6 +183,7 @@ def test_a_failure_is_understood_handled_and_seen_to_succeed(page, shop, crawled
     expect(group.get_by_role("link", name="Simulate")).to_be_visible()
     group.get_by_role("button", name="run again").click()
     expect(page.get_by_role("status")).to_contain_text("1 failure is handled")
+    expect(page.get_by_role("status")).to_contain_text("Next: scrapy crawl shop")
     expect(page.get_by_text("No open failure")).to_be_visible()
     page.goto("/crawls/shop/worklist")
     expect(page.locator("tbody th")).to_contain_text(BROKEN)

@@ -14,6 +14,8 @@ import urllib.request
 import pytest
 from support import web_servers
 
+from scrapy_itemgraph.graph import ItemGraph
+
 SPIDER = """
 class S(scrapy.Spider):
     name = "s"
@@ -69,6 +71,8 @@ def simulate(address, item="-A/1", task="parse", crawl="s"):
 def test_a_mend_is_simulated_before_the_failure_is_handled(served):
     """SRAP-36: the first shows the error; after a mend of the code the next shows the change."""
     project, address = served
+    with ItemGraph.open(project.url, "s") as graph:
+        (ended_at,) = (one.stopped_at for one in graph.crawls.overview())
 
     status, page = simulate(address)
     assert status == 200
@@ -79,6 +83,9 @@ def test_a_mend_is_simulated_before_the_failure_is_handled(served):
     status, page = simulate(address)
     assert "It would succeed" in page
     assert "+ data.price: 12" in page
+    with ItemGraph.open(project.url, "s") as graph:  # neither has ended a run
+        assert [one.stopped_at for one in graph.crawls.overview()] == [ended_at]
+        assert [one.reason for one in graph.activity.workers()] == ["finished"]
     assert project.rows("SELECT data->>'price', count(*) FROM items GROUP BY 1") == [(None, 1)]
     assert project.rows("SELECT count(*) FROM failures WHERE handled_at IS NULL") == [(1,)]
 

@@ -116,7 +116,7 @@ def test_a_manual_is_triaged_on_the_terminal_alone(project, site, crawled):
     assert url.removeprefix(site.url) in site.failing("heading")
     assert "in parse_command\n      synopsis = response.xpath(" in one
     assert f"\n  scrapy itemgraph handle {group['IndexError']}\n" in one
-    assert command(explained, "handle") == f"scrapy itemgraph handle {group['IndexError']}"
+    assert command(explained, "failures") == f"scrapy itemgraph failures {group['IndexError']}"
     assert command(one, "handle --group") == command(groups, "handle --group")
     mend(project, *MENDED_HEADING)
     before = site.hits.copy()

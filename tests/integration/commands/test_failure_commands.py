@@ -132,6 +132,31 @@ def test_one_failure_is_shown_with_all_that_is_known(scrapy, failing):
     assert (document["attempt"], document["is_callback"]) == (1, False)
 
 
+def test_a_failure_is_found_by_its_page(scrapy, failing):
+    """A URL or an id takes the place of the number; a page without a failure is explained."""
+    number = str(numbers(scrapy)[3])
+
+    by_url = scrapy("failures", "http://a.example/D")
+    fine = scrapy("failures", "http://a.example/E")
+    gone = scrapy("failures", "nowhere")
+
+    assert by_url.out == scrapy("failures", number).out == scrapy("failures", "D").out
+    assert fine.code == 0
+    assert "no review" in fine.out
+    assert (gone.code, "the item 'nowhere' does not exist" in gone.err) == (1, True), gone.err
+    assert scrapy("failures", "0").code == 2
+
+
+def test_a_page_without_an_open_failure_says_how_it_is(scrapy, failing):
+    """What was handled meanwhile is no failure any more; `explain` knows how the page is."""
+    scrapy("handle", str(numbers(scrapy)[3]))
+
+    shown = scrapy("failures", "http://a.example/D")
+
+    assert shown.code == 1
+    assert "scrapy itemgraph explain http://a.example/D says how it is" in shown.err
+
+
 def test_a_failure_of_a_plain_callback_is_simulated_by_its_url(scrapy, crawl):
     """The command has two words, the spider and the URL, and no digest; a shell can read it."""
     crawl.register(**TASKS, callbacks={"parse_author": {}})
