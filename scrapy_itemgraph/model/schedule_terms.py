@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.schedules import CatchUp, Kind, Overlap, Rule
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model.schedules import EPOCH, CatchUp, Kind, Overlap, Rule
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -62,10 +63,32 @@ class Schedule:
 
     @property
     def rule(self) -> Rule:
-        """When it is due."""
-        return stored_rule(self.kind, self.spec, self.time_zone, self.starts_at)
+        """When it is due, as it was stored."""
+        return Rule(Kind(self.kind), self.spec, self.time_zone, self.starts_at)
+
+    def read_rule(self) -> Rule:
+        """Return when it is due, from which due times can be computed.
+
+        Raises:
+            OperationError: its rule cannot be read here.
+
+        """
+        try:
+            return stored_rule(self.kind, self.spec, self.time_zone, self.starts_at)
+        except ValueError as error:
+            raise OperationError(
+                f"the schedule {self.id} cannot be read: {error}; scrapy itemgraph schedules set "
+                f"{self.id} --at 03:00, say, gives it another rule"
+            ) from None
 
 
 def stored_rule(kind: str, spec: str, time_zone: str, starts_at: datetime) -> Rule:
-    """Return a rule that was stored, as it was read then."""
-    return Rule(Kind(kind), spec, time_zone, starts_at)
+    """Return a rule that was stored.
+
+    Raises:
+        ValueError: it cannot be read here: a statement wrote it that checked nothing, or this
+            host's data of time zones are older than its zone.
+
+    """
+    begin = starts_at if kind == Kind.EVERY else EPOCH
+    return Rule.read({kind: spec}, time_zone=time_zone, starts_at=begin)

@@ -31,6 +31,7 @@ ROUND = 1.0  # seconds between two looks
 _REPORT_EVERY = 10.0  # seconds between two looks at the host
 _AWAKEN_EVERY = 60.0  # seconds between two looks for work of crawls that had ended
 _PRUNE_EVERY = 60.0  # seconds between two looks at how much the logs are
+_STEPS_OF_SCHEDULES = 20  # of a round; the next comes at once while there is more
 _RETRY = 2.0  # seconds until something is tried again for which the database was away
 _START_AGAIN = 10.0  # seconds without a start after one that the host refused
 _CLOSE_WITHIN = 15.0  # seconds that the database has at the end
@@ -110,8 +111,8 @@ class Supervisor:
         self._obey(found)
         await self._tidy(found)
         await self._awaken()
-        while found.is_due and await self._graph.start_due():
-            pass
+        if found.is_due:
+            await self._start_due()
         while found.may_preempt and await self._graph.preempt():
             pass
         assigned: list[Assigned] = []
@@ -172,6 +173,12 @@ class Supervisor:
         if time.monotonic() - self._awakened_at >= _AWAKEN_EVERY:
             self._awakened_at = time.monotonic()
             await self._graph.awaken()
+
+    async def _start_due(self) -> None:
+        """Have crawls begin that are due: so many that the next round is not late for it."""
+        for _ in range(_STEPS_OF_SCHEDULES):
+            if not await self._graph.start_due():
+                return
 
     async def _renew_schedules(self) -> None:
         """Have due times by the clock be those of the time zones as this start knows them."""

@@ -94,10 +94,15 @@ class Schedules:
     def next(
         self, schedule: int, *, count: int = 10, after: datetime | None = None
     ) -> Sequence[datetime]:
-        """Return when a schedule is due next: `count` times at most, after a moment or now."""
-        found = self.get(schedule)
+        """Return when a schedule is due next: `count` times at most, after a moment or now.
+
+        Raises:
+            OperationError: its rule cannot be read here: its time zone is not known, say.
+
+        """
+        rule = self.get(schedule).read_rule()
         moment = self._transactions.call(lambda c: c.scalar(engine.NOW)) if after is None else after
-        return list(islice(found.rule.following(moment), count))
+        return list(islice(rule.following(moment), count))
 
 
 def _check_rule(rule: Rule) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import TakenOver
 
 EVERY_SECOND, EVERY_TEN_MINUTES = 1.0, 600.0
+RESTS_FOR = 60.0  # seconds that a crawl which is kept fresh has ended before its next run begins
 OFTEN_ENOUGH = 5.0  # seconds between two looks for crawls that nobody runs, of one process
 _FEW = 8  # processes, each of which looks as often as one alone
 _MOST_CRAWLS = 20  # that are tried in one transaction
@@ -48,9 +49,12 @@ _LIVES = f"""EXISTS (
         WHERE p.crawl_id = due.crawl_id AND p.stopped_at IS NULL AND NOT {IS_SURELY_DEAD})"""
 
 # Whether results of a crawl fall due without becoming work: it has come to its end, and nobody
-# wants it kept fresh.
-_RESTS = """EXISTS (
-        SELECT FROM crawls c WHERE c.id = {crawl} AND c.state = 'finished' AND NOT c.keeps_fresh)"""
+# wants it kept fresh, or it ended so shortly ago that what falls due is gathered for its next run.
+_RESTS = f"""EXISTS (
+        SELECT FROM crawls c WHERE c.id = {{crawl}} AND c.state = 'finished'
+            AND (NOT c.keeps_fresh OR EXISTS (
+                SELECT FROM runs r WHERE r.crawl_id = c.id AND r.number = c.run
+                    AND r.ended_at > now() - make_interval(secs => {RESTS_FOR}))))"""  # noqa: S608
 
 # Crawls in which something is due and of which no worker lives; each part uses an index.
 UNATTENDED = text(f"""

@@ -6,6 +6,8 @@ crawl begin another run when its moment has come and the crawl is at its end.
 
 from __future__ import annotations
 
+import time
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
@@ -16,7 +18,7 @@ from scrapy_itemgraph.model.jobs import JobState
 from scrapy_itemgraph.model.schedule_terms import stored_rule
 from scrapy_itemgraph.model.schedules import CatchUp, Overlap
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.crawl_events import lock_queue
+from scrapy_itemgraph.store.crawl_events import lock_queue, note
 from scrapy_itemgraph.store.registry import crawl_queue, notices
 
 if TYPE_CHECKING:
@@ -26,34 +28,41 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 STEP = 50  # schedules, or crawls, of one transaction
+_LONGEST = 0.1  # seconds that one computes due times, for it has the queue's lock
 
 MISSED = "schedule missed"
 """What the notice of due times is called that nobody noticed in time."""
 
-# Whether a crawl `c` runs, or waits to.
-_IS_BUSY = """(c.state = 'active' OR EXISTS (
-            SELECT FROM jobs j WHERE j.crawl_id = c.id AND j.ended_at IS NULL))"""
+# Whether the crawl of a schedule `s` runs, or waits to. What is found of other tables is looked up,
+# and not joined: so whatever the statistics say, schedules are read in the order of their moments.
+_IS_BUSY = """(SELECT c.state = 'active' OR (
+                SELECT true FROM jobs j WHERE j.crawl_id = c.id AND j.ended_at IS NULL LIMIT 1
+            ) IS NOT NULL
+            FROM crawls c WHERE c.id = s.crawl_id)"""
 
 # A schedule whose runs wait for each other stays due while its crawl is busy.
 _IS_DUE = f"""s.is_enabled AND s.next_at <= :now
         AND NOT ((s.overlap = 'queue' OR s.catch_up = 'all') AND {_IS_BUSY})"""
 
 DUE = text(f"""
-    SELECT s.id, s.crawl_id, c.name AS crawl, c.state, {_IS_BUSY} AS is_busy, s.kind, s.spec,
-        s.time_zone, s.starts_at, s.catch_up, s.overlap, s.grace, s.jitter, s.next_at
-    FROM schedules s JOIN crawls c ON c.id = s.crawl_id
+    SELECT s.id, s.crawl_id, (SELECT c.name FROM crawls c WHERE c.id = s.crawl_id) AS crawl,
+        (SELECT c.state FROM crawls c WHERE c.id = s.crawl_id) AS state, {_IS_BUSY} AS is_busy,
+        s.kind, s.spec, s.time_zone, s.starts_at, s.catch_up, s.overlap, s.grace, s.jitter,
+        s.next_at
+    FROM schedules s
     WHERE {_IS_DUE}
     ORDER BY s.next_at LIMIT :step
-    FOR NO KEY UPDATE OF s SKIP LOCKED
+    FOR NO KEY UPDATE SKIP LOCKED
 """)  # noqa: S608 - our own conditions
 
 # Jobs that wait while their crawl is at its end, and whose moment has come.
-_WAITING = """jobs j JOIN crawls c ON c.id = j.crawl_id
-    WHERE j.ended_at IS NULL AND j.state = 'pending' AND c.state = 'finished'
-        AND (j.not_before IS NULL OR j.not_before <= :now)"""
+_WAITING = """jobs j
+    WHERE j.ended_at IS NULL AND j.state = 'pending'
+        AND (j.not_before IS NULL OR j.not_before <= :now)
+        AND (SELECT c.state FROM crawls c WHERE c.id = j.crawl_id) = 'finished'"""
 
 ANYTHING = text(f"""
-    SELECT EXISTS (SELECT FROM schedules s JOIN crawls c ON c.id = s.crawl_id WHERE {_IS_DUE})
+    SELECT EXISTS (SELECT FROM schedules s WHERE {_IS_DUE})
         OR EXISTS (SELECT FROM {_WAITING})
 """)  # noqa: S608 - likewise
 
@@ -70,32 +79,35 @@ MAKE = text("""
 
 MOVE_ON = text("""
     UPDATE schedules s SET next_at = moved.next_at, last_at = moved.last_at,
-        missed = least(CAST(s.missed AS bigint) + moved.missed, 2147483647)
+        missed = least(CAST(s.missed AS bigint) + moved.missed, 2147483647),
+        is_enabled = moved.is_enabled
     FROM unnest(CAST(:schedules AS int[]), CAST(:next_at AS timestamptz[]),
-        CAST(:last_at AS timestamptz[]), CAST(:missed AS int[]))
-        AS moved(id, next_at, last_at, missed)
-    WHERE s.id = moved.id
+        CAST(:last_at AS timestamptz[]), CAST(:missed AS int[]), CAST(:enabled AS bool[]))
+        AS moved(id, next_at, last_at, missed, is_enabled)
+    WHERE s.id = moved.id AND s.id = ANY (CAST(:schedules AS int[]))
 """)
 
 READY = text(f"""
-    SELECT DISTINCT ON (j.crawl_id) j.crawl_id, j.id AS job, j.schedule_id, j.due_at
-    FROM {_WAITING}
-    ORDER BY j.crawl_id, j.id LIMIT :step
+    SELECT j.crawl_id, j.id AS job, j.schedule_id, j.due_at FROM {_WAITING} LIMIT :step
 """)  # noqa: S608 - our own condition
 
 
 class _Step(NamedTuple):
-    """What becomes of a schedule that is due: a job, if one is made, and when it is due next."""
+    """What becomes of a schedule that is due: a job, if one is made, and when it is due next.
+
+    `error` says why its rule cannot be read, so that it is disabled.
+    """
 
     schedule: int
     crawl_id: int
     crawl: str
-    due_at: datetime | None
-    not_before: datetime | None
-    refusal: str | None
-    next_at: datetime | None
     last_at: datetime
     missed: int
+    next_at: datetime | None = None
+    due_at: datetime | None = None
+    not_before: datetime | None = None
+    refusal: str | None = None
+    error: str | None = None
 
 
 def is_anything_due(connection: Connection) -> bool:
@@ -118,17 +130,25 @@ def start_due(connection: Connection, now: datetime | None = None) -> int:
     if steps:
         _make(connection, [one for one in steps if one.due_at is not None])
         _move_on(connection, steps)
-    ready = connection.execute(READY, given).all()
-    for row in ready:
+    ready: dict[int, Any] = {}  # the first job of each crawl
+    for row in sorted(connection.execute(READY, given).all(), key=attrgetter("job")):
+        ready.setdefault(row.crawl_id, row)
+    for row in ready.values():
         _begin(connection, row)
     return len(steps) + len(ready)
 
 
 def _steps(rows: Sequence[Any], now: datetime) -> list[_Step]:
-    """Return what becomes of schedules that are due; of a crawl one after the other."""
+    """Return what becomes of schedules that are due; of a crawl one after the other.
+
+    Those for which there is no time stay due: years of a line of cron take a while.
+    """
     busy: set[int] = set()  # crawls that get a job here
     steps: list[_Step] = []
+    until = time.monotonic() + _LONGEST
     for row in rows:
+        if steps and time.monotonic() > until:
+            break
         is_busy = row.is_busy or row.crawl_id in busy
         waits = row.overlap == Overlap.QUEUE or row.catch_up == CatchUp.ALL
         if is_busy and waits:
@@ -141,27 +161,31 @@ def _steps(rows: Sequence[Any], now: datetime) -> list[_Step]:
 
 
 def _step(row: Any, now: datetime, *, is_busy: bool) -> _Step:
-    rule = stored_rule(row.kind, row.spec, row.time_zone, row.starts_at)
+    own = {"schedule": row.id, "crawl_id": row.crawl_id, "crawl": row.crawl}
+    try:
+        rule = stored_rule(row.kind, row.spec, row.time_zone, row.starts_at)
+    except ValueError as error:
+        return _Step(**own, last_at=row.next_at, missed=1, error=str(error))
     catch_up = CatchUp(row.catch_up)
     fired = rules.fire(rule, row.next_at, now, catch_up=catch_up, grace=row.grace)
     refusal = _refusal(row.state, is_busy=is_busy)
-    runs, next_at, last_at = fired.runs, fired.next_at, fired.last_at
+    runs, next_at, last_at, missed = fired.runs, fired.next_at, fired.last_at, fired.missed
     if len(runs) > 1 and refusal is None:  # one at a time: the rest stays due
         next_at, last_at = runs[1], runs[0]
+    elif len(runs) > 1:
+        missed += len(runs) - 1
     due_at = None if not runs else runs[0] if refusal is None else runs[-1]
     later = None
     if due_at is not None and row.jitter is not None:
         later = due_at + rules.jitter(row.id, due_at, row.jitter)
     return _Step(
-        schedule=row.id,
-        crawl_id=row.crawl_id,
-        crawl=row.crawl,
+        **own,
+        last_at=last_at,
+        missed=missed,
+        next_at=next_at,
         due_at=due_at,
         not_before=later,
         refusal=refusal,
-        next_at=next_at,
-        last_at=last_at,
-        missed=fired.missed,
     )
 
 
@@ -191,13 +215,23 @@ def _move_on(connection: Connection, steps: Sequence[_Step]) -> None:
         "next_at": [one.next_at for one in steps],
         "last_at": [one.last_at for one in steps],
         "missed": [one.missed for one in steps],
+        "enabled": [one.error is None for one in steps],
     }
     connection.execute(MOVE_ON, columns)
     for one in steps:
         if one.missed:
-            told: dict[str, Any] = {"crawl": one.crawl, "schedule": one.schedule}
-            told |= {"missed": one.missed, "last_at": str(one.last_at)}
-            notices.write(connection, one.crawl_id, MISSED, **told)
+            _tell(connection, one)
+
+
+def _tell(connection: Connection, one: _Step) -> None:
+    """Have people told of what a schedule missed, and that it is disabled if it cannot be read."""
+    told: dict[str, Any] = {"schedule": one.schedule, "missed": one.missed}
+    if one.error is not None:
+        told["reason"] = f"the schedule {one.schedule} is disabled: {one.error}"
+        by = f"schedule {one.schedule}"
+        note(connection, one.crawl_id, by, Event.SCHEDULE_SET, is_enabled=False, **told)
+    told |= {"crawl": one.crawl, "last_at": str(one.last_at)}
+    notices.write(connection, one.crawl_id, MISSED, **told)
 
 
 def _begin(connection: Connection, row: Any) -> None:

@@ -124,18 +124,16 @@ def change(connection: Connection, number: int, changes: Mapping[str, Any], *, b
 
     Raises:
         NotFoundError: there is none of this number.
+        OperationError: it is enabled with a rule that cannot be read.
 
     """
     assert set(changes) <= SETTABLE | {"rule"}, changes
     crawl_id = _locked(connection, number)
     found = schedule(connection, number)
     terms = {name: changes.get(name, getattr(found, name)) for name in SETTABLE}
-    now = _now(connection)
-    rule = changes.get("rule", found.rule)
-    due = _of_new_rule(rule, now) if "rule" in changes else _of_rule(rule, now)
-    if "rule" not in changes and found.is_enabled:
-        due["next_at"] = found.next_at
+    due = _due(found, changes, _now(connection))
     connection.execute(SET, {"schedule": number, **terms, **due})
+    rule = changes.get("rule", found.rule)
     told = {"schedule": number, "rule": str(rule), "is_enabled": terms["is_enabled"]}
     note(connection, crawl_id, by, Event.SCHEDULE_SET, changed=sorted(changes), **told)
     notify.tell_runners(connection)
@@ -163,7 +161,10 @@ def renew(connection: Connection) -> list[Schedule]:
     now = _now(connection)
     found = []
     for row in connection.execute(BY_THE_CLOCK, {"now": now}).all():
-        rule = stored_rule(row.kind, row.spec, row.time_zone, row.starts_at)
+        try:
+            rule = stored_rule(row.kind, row.spec, row.time_zone, row.starts_at)
+        except ValueError:  # it is disabled when it is due
+            continue
         next_at = rule.next_after(now)
         if next_at != row.next_at:
             connection.execute(RENEW, {"schedule": row.id, "next_at": next_at})
@@ -186,6 +187,15 @@ def _unknown(number: int) -> NotFoundError:
     )
 
 
+def _due(found: Schedule, changes: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return the columns of when a schedule is due that is changed."""
+    if "rule" in changes:
+        return _of_new_rule(changes["rule"], now)
+    if changes.get("is_enabled") and not found.is_enabled:
+        return _of_rule(found.read_rule(), now)
+    return {**_columns(found.rule), "next_at": found.next_at}
+
+
 def _of_new_rule(rule: Rule, now: datetime) -> dict[str, Any]:
     """Return the columns of a rule that begins now: a period counts from now, unless it is said."""
     if rule.kind is Kind.EVERY and rule.starts_at == EPOCH:
@@ -195,13 +205,11 @@ def _of_new_rule(rule: Rule, now: datetime) -> dict[str, Any]:
 
 def _of_rule(rule: Rule, now: datetime) -> dict[str, Any]:
     """Return the columns of a rule, with when it is due next."""
-    return {
-        "kind": rule.kind,
-        "spec": rule.spec,
-        "time_zone": rule.time_zone,
-        "starts_at": rule.starts_at,
-        "next_at": rule.next_after(now),
-    }
+    return {**_columns(rule), "next_at": rule.next_after(now)}
+
+
+def _columns(rule: Rule) -> dict[str, Any]:
+    return {name: getattr(rule, name) for name in ("kind", "spec", "time_zone", "starts_at")}
 
 
 def _now(connection: Connection) -> datetime:

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 from support.plans import explaining
 
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl
 from scrapy_itemgraph.model.schedule_terms import NewSchedule
 from scrapy_itemgraph.model.schedules import CatchUp, Overlap, Rule
@@ -223,19 +224,81 @@ def test_due_times_follow_the_time_zones_of_now(scheduled):
     assert schedules.renew(scheduled.connection) == []
 
 
-def test_each_due_time_is_started_once_by_several_at_once(engine):
-    """SS-4: four runners that see a hundred due times make a hundred jobs, and begin each crawl."""
+def test_a_schedule_that_cannot_be_read_stops_no_other(scheduled):
+    """SS-4: a rule that a statement wrote unchecked is disabled when due, and people are told."""
+    connection = scheduled.connection
+    ours = [scheduled.add(f"crawl {n}") for n in range(3)]
+    scheduled.run("UPDATE schedules SET kind = 'at', spec = '3 am' WHERE id = :id", id=ours[0])
+    on_mars = "kind = 'cron', spec = '0 3 * * *', time_zone = 'Mars/Gale'"
+    scheduled.run(f"UPDATE schedules SET {on_mars} WHERE id = :id", id=ours[1])
+    assert schedules.renew(connection) == []
+    scheduled.run("UPDATE schedules SET next_at = now()")
+    scheduled.start()
+
+    assert [scheduled.state(f"crawl {n}") for n in range(3)] == ["finished", "finished", "active"]
+    found = schedules.schedules(connection)
+    assert [(one.is_enabled, one.missed) for one in found] == [(False, 1), (False, 1), (True, 0)]
+    (first, second) = scheduled.run("SELECT body->>'reason' FROM notices ORDER BY id")
+    assert "is disabled: at='3 am' is no time of the day; write \"03:00\"" in first[0]
+    assert "there is no time zone 'Mars/Gale'" in second[0]
+    with pytest.raises(OperationError, match="gives it another rule"):
+        schedules.change(connection, ours[0], {"is_enabled": True}, by="ann")
+    schedules.change(connection, ours[0], {"grace": timedelta(hours=1)}, by="ann")
+    mended = {"rule": Rule.read({"at": "3:00"}), "is_enabled": True}
+    assert schedules.change(connection, ours[0], mended, by="ann").next_at is not None
+
+
+def test_due_times_of_a_paused_crawl_are_counted(scheduled):
+    """SS-6: of those that nobody noticed one is recorded as not started, and the rest counted."""
+    number = scheduled.add(catch_up=CatchUp.ALL)
+    crawl_queue.change(scheduled.connection, "books", Change.REVIVE, by="ann")
+    crawl_queue.change(scheduled.connection, "books", Change.PAUSE, by="ann")
+    scheduled.pass_by(days=3, minutes=30)
+    scheduled.start()
+
+    assert scheduled.jobs() == [("cancelled", "the crawl was paused when it was due")]
+    assert schedules.schedule(scheduled.connection, number).missed == 11
+
+
+# The connections of some statements are ended at their end: of jobs, schedules, crawls and events.
+DEADLY = (
+    "CREATE SEQUENCE statements",
+    """CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+        IF nextval('statements') IN (1, 4, 5, 60, 150, 153) THEN
+            PERFORM pg_terminate_backend(pg_backend_pid());
+        END IF;
+        RETURN NULL; END$$""",
+    *(
+        f"CREATE TRIGGER die AFTER {what} ON {table} EXECUTE FUNCTION die()"
+        for what, table in (
+            ("INSERT", "jobs"),
+            ("UPDATE", "schedules"),
+            ("UPDATE", "crawls"),
+            ("INSERT", "crawl_events"),
+        )
+    ),
+)
+
+
+def test_each_due_time_is_started_once_by_several_of_whom_some_die(engine):
+    """SS-4: four runners see a hundred due times: a hundred jobs come of it, and as many runs."""
     with engine.begin() as connection:
         scheduled = Scheduled(connection)
         for number in range(100):
             scheduled.add(f"crawl {number}")
         scheduled.run("UPDATE schedules SET next_at = now() - interval '1 minute'")
+        for statement in DEADLY:
+            scheduled.run(statement)
+    deaths = []
 
     def start() -> None:
         done = 1
         while done:
-            with engine.begin() as connection:
-                done = schedule_starts.start_due(connection)
+            try:
+                with engine.begin() as connection:
+                    done = schedule_starts.start_due(connection)
+            except sa.exc.DBAPIError:
+                deaths.append(done)
 
     runners = [threading.Thread(target=start) for _ in range(4)]
     for one in runners:
@@ -249,11 +312,14 @@ def test_each_due_time_is_started_once_by_several_at_once(engine):
         assert scheduled.run("SELECT count(*) FROM crawls WHERE state = 'active'") == [(100,)]
         begun = scheduled.run("SELECT count(*) FROM crawl_events WHERE what = 'scheduled'")
         assert begun == [(100,)]
+    assert len(deaths) == 6
 
 
-@pytest.mark.parametrize("has_statistics", [False, True])
-def test_looking_for_what_is_due_reads_few_rows(scheduled, has_statistics):
-    """SS-6: with thousands of schedules and jobs, what is due is found by its moment."""
+@pytest.mark.parametrize("is_known", [False, True])
+def test_looking_for_what_is_due_reads_few_rows(scheduled, is_known):
+    """SS-6: of thousands of schedules and jobs, known to the statistics or not, few are read."""
+    if not is_known:
+        scheduled.run("ANALYZE crawls, schedules, jobs")
     scheduled.run(
         "INSERT INTO crawls (name, state, spider, project, start_arguments, queued_at) "
         "SELECT 'crawl ' || n, 'finished', 's', 'p', '{}', now() FROM generate_series(1, 20000) n"
@@ -267,9 +333,8 @@ def test_looking_for_what_is_due_reads_few_rows(scheduled, has_statistics):
         "SELECT id, 'runner', 'completed', now(), now() FROM crawls"
     )
     scheduled.run("UPDATE schedules SET next_at = now() WHERE id % 5000 = 0")
-
-    if has_statistics:
-        scheduled.run("ANALYZE")
+    if is_known:
+        scheduled.run("ANALYZE crawls, schedules, jobs")
 
     engines.hot_path(scheduled.connection)
     with explaining(scheduled.connection) as explained:

@@ -192,13 +192,36 @@ def test_results_that_fall_due_bring_back_a_crawl_that_keeps_fresh_alone(crawl, 
         workers.stop(connection, crawl.own, "finished")
     crawl.execute("UPDATE crawls SET keeps_fresh = :fresh", fresh=keeps_fresh)
     crawl.execute("UPDATE results SET due_at = now(), expires_at = now()")
+    attend(crawl)
+    gathered = crawl.state[0]
+    crawl.execute("UPDATE runs SET ended_at = ended_at - interval '1 minute'")
+    attend(crawl)
 
+    assert (gathered, crawl.state[0]) == ("finished", state)
+    assert len(crawl.outstanding()) == int(keeps_fresh)
+
+
+def test_what_is_blocked_does_not_make_a_schedule_of_a_time_to_live(crawl):
+    """A crawl that ended with a blocked website left is looked at, and its due results are none."""
+    crawl.seed(book("A"))
+    do_all(crawl)
+    crawl.seed(book("B"))
+    with crawl.engine.begin() as connection:
+        limit_changes.block(connection, "a.example", for_=HOUR * 24 * 400)
+    assert crawl.finished()
+    crawl.execute(
+        "UPDATE results SET due_at = now(), expires_at = now() WHERE completed_at IS NOT NULL"
+    )
+
+    assert look(crawl) == 0
+    assert crawl.state[0] == "finished"
+
+
+def attend(crawl: Steered) -> None:
+    """Have a process do the duties of crawls that nobody runs."""
     for _ in range(3):
         with crawl.engine.begin() as connection:
             duties.attend(connection, duties.Round())
-
-    assert crawl.state[0] == state
-    assert len(crawl.outstanding()) == int(keeps_fresh)
 
 
 def look(crawl: Steered) -> int:
