@@ -44,6 +44,9 @@ TEXT = "h7.example/page/9"
 NO_TEXT = "no such text"
 PAGES = {
     "crawls": "",
+    "queue": "queue",
+    "jobs": "jobs",
+    "runners": "runners",
     "overview": "crawls/pages/overview",
     "runs": "crawls/pages/runs",
     "worklist": "crawls/pages/worklist",
@@ -99,6 +102,7 @@ API = {
     f"GET {path or '/'}": "api/v1/crawls/pages" + path.replace("URL", quote(URL, safe=""))
     for path in OF_CRAWL
 } | {"GET crawls": "api/v1/crawls", "GET slots": "api/v1/slots", "GET metrics": "metrics"}
+API |= {f"GET {name}": f"api/v1/{name}" for name in ("queue", "jobs", "runners")}
 COMMANDS = {
     "status": ["status"],
     "status -v": ["status", "-v"],
@@ -133,6 +137,8 @@ COMMANDS = {
     "blobs URL": ["blobs", URL],
     "crawls list": ["crawls", "list"],
     "jobs list": ["jobs", "list"],
+    "schedules list": ["schedules", "list"],
+    "notices list": ["notices", "list"],
     "runners list": ["runners", "list"],
     "token list": ["token", "list"],
     "restart (says what would go)": ["restart", plain_crawl.NAME],

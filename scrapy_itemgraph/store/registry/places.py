@@ -263,12 +263,16 @@ def look(connection: Connection, runner_id: int, process_id: int) -> Look | None
         OwnJob(**{**row, "stop_wanted": row["stop_wanted"] and Stop(row["stop_wanted"])})
         for row in connection.execute(JOBS, here).mappings()
     ]
+    is_free = runner.starts and bool(connection.execute(HAS_FREE, here).scalar_one())
+    is_wanted = is_free and connection.execute(BEST, runner.asked).first() is not None
     return Look(
         jobs=tuple(jobs),
         gone=tuple(connection.execute(GONE, untrusted).scalars()),
         orphans=tuple(connection.execute(ORPHANS, untrusted).scalars()),
-        may_assign=runner.starts and _waits(connection, runner, here),
-        may_preempt=_may_preempt(connection, runner, here),
+        may_assign=is_wanted or (runner.starts and _locked_waits(connection, runner, here)),
+        # Nothing that a free place could have is better than what runs.
+        may_preempt=_is_misplaced(connection, runner, here)
+        or ((is_wanted or not is_free) and _may_preempt(connection, runner, here)),
         is_due=schedule_starts.is_anything_due(connection),
         is_draining=runner.is_draining,
     )
@@ -279,21 +283,18 @@ def _runner(connection: Connection, here: dict[str, Any]) -> _Runner | None:
     return found[0] if found else None
 
 
-def _waits(connection: Connection, runner: _Runner, here: dict[str, Any]) -> bool:
-    """Tell whether a crawl waits that a free place of a runner may take."""
-    if (
-        connection.execute(HAS_FREE, here).scalar_one()
-        and connection.execute(BEST, runner.asked).first() is not None
-    ):
-        return True
+def _locked_waits(connection: Connection, runner: _Runner, here: dict[str, Any]) -> bool:
+    """Tell whether a crawl waits for a free place of a runner that is locked to it."""
     return bool(connection.execute(LOCKED_WAIT, {**here, **runner.asked}).scalar_one())
 
 
+def _is_misplaced(connection: Connection, runner: _Runner, here: dict[str, Any]) -> bool:
+    """Tell whether some process may have its place no more."""
+    return connection.execute(MISPLACED, {**here, **runner.asked}).first() is not None
+
+
 def _may_preempt(connection: Connection, runner: _Runner, here: dict[str, Any]) -> bool:
-    """Tell whether some process may have to end: for a better crawl, or since it is misplaced."""
-    asked = {**here, **runner.asked}
-    if connection.execute(MISPLACED, asked).first() is not None:
-        return True
+    """Tell whether some process has to end for a better crawl."""
     return runner.starts and runner.preempts and _preempted(connection, runner, here) is not None
 
 
