@@ -53,11 +53,12 @@ IS_READY_BESIDE_OTHERS = f"{IS_READY} AND NOT w.is_suspect"
 # The same, and two workers died on it, or stalled: it runs alone.
 IS_READY_ALONE = f"{IS_READY} AND w.is_suspect"
 
-# Whether a failure `f` is of an item that calls for the task `t`.
+# Whether a failure `f` is of an item that calls for the task `t`. It is asked of each failure
+# (OFFSET 0): a planner might begin with all items that have the tag.
 IS_CALLED_FOR = """EXISTS (
                         SELECT FROM tags g JOIN task_tags tt
                             ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
-                        WHERE g.item_id = f.item_id AND tt.task_id = t.id)"""
+                        WHERE g.item_id = f.item_id AND tt.task_id = t.id OFFSET 0)"""
 
 # Open failures `f` of a task `t` that are refusals or none; a condition may be put in. Compared as
 # rows, and in this order, which the index of open ones alone has: a planner that is asked for an

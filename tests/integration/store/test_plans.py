@@ -696,6 +696,7 @@ def test_whether_failures_stop_a_task_is_read_of_its_own(million, step):
     nodes = [node for one in counted for node in one.nodes]
     indexes = {node.get("Index Name") for node in nodes if node.get("Relation Name") == "failures"}
     assert indexes - {None} == {"failures_open_idx"}
+    assert all(one.rows < THOUSAND for one in explained if one.name == "claims.OPEN_KINDS")
 
 
 @pytest.fixture
