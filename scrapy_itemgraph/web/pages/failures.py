@@ -20,7 +20,14 @@ from scrapy_itemgraph.store import open_failures
 from scrapy_itemgraph.store.admin import failure_groups
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages import failure_sparks, links, messages, periods
+from scrapy_itemgraph.web.pages import (
+    failure_sparks,
+    links,
+    messages,
+    periods,
+    rendering,
+    tracebacks,
+)
 from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
 
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.store.admin.failure_groups import FailureGroup
     from scrapy_itemgraph.store.failures import OpenFailure
+    from scrapy_itemgraph.store.open_failures import FailureDetails
 
 router = APIRouter(route_class=PageRoute)
 
@@ -169,14 +177,27 @@ def listed(
 @router.get("/crawls/{crawl:segment}/failures/{number:int}", name="failure")
 def one(request: Request, visitor: Reader, graph: CrawlGraph, number: Number) -> HTMLResponse:
     """Show one failure, open or handled, with all that is known of it."""
+    found = graph.failures.get(number)
+    error = found.failure.error
     return page(
         request,
         "failure.html",
         visitor=visitor,
         crawl=graph.crawl,
         tab="failures",
-        found=graph.failures.get(number),
+        found=found,
+        error=rendering.error(error),
+        traceback=tracebacks.of_error(error),
+        older=_beside(graph, found, newest_first=True),
+        newer=_beside(graph, found, newest_first=False),
     )
+
+
+def _beside(graph: ItemGraph, found: FailureDetails, *, newest_first: bool) -> int | None:
+    """Return the number of the next open failure that is like one, older or newer; None: none."""
+    number = found.failure.id
+    rows = graph.failures.page(1, after=number, newest_first=newest_first, group=found.group).rows
+    return rows[0].id if rows else None
 
 
 @router.get("/crawls/{crawl:segment}/failures/group", name="failure group")

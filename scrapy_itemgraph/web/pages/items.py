@@ -30,6 +30,7 @@ _NAME = 30  # characters of a name in a drawing
 _MOST_MADE = 12
 _MOST_ALIASES = 4
 _GENERATIONS = 4
+_MOST_FAILURES = 3  # of an item that stand at the top of its page
 
 
 @router.get("/crawls/{crawl:segment}/item", name="item")
@@ -40,6 +41,7 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
     root = request.scope.get("root_path", "").rstrip("/")
     url, method = item_names.page_of(found.data)
     near = graph.lookup.neighbours(found.id, _MOST_MADE)
+    failed = graph.failures.of_item(found.id) if any(one.is_held for one in results) else {}
     return page(
         request,
         "item.html",
@@ -54,7 +56,8 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         maker=near.created_by,
         results=results,
         why={one.task: one.reasons for one in graph.explain(found.id)},
-        failed=graph.failures.of_item(found.id) if any(one.is_held for one in results) else {},
+        failed=failed,
+        failures=[graph.failures.get(one) for one in list(failed.values())[:_MOST_FAILURES]],
         attempts=graph.lookup.attempts(found.id, 20),
         graph=_drawn(graph, found, near, root),
         dependencies=_dependencies(graph, {one.task: one.state for one in results}, root),

@@ -1,4 +1,4 @@
-"""Plots of what was done: bars for pages, a line for items, marks for failures.
+"""Plots of what was done: bars for pages, failures on top of them, a line for items.
 
 By the minute of the last hour; a crawl that took a few minutes of it, by the second.
 """
@@ -25,6 +25,7 @@ SHORT = 10  # minutes up to which a crawl is drawn by the second
 MOST_SHORT = 5_000  # executions up to which it is
 FEWEST, MOST = 30, 60  # bars of a short crawl
 STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)  # seconds that a bar may have
+_LEAST = 2.0  # pixels of a bar's failures
 _A_MINUTE = 60  # seconds
 _MINUTE = timedelta(seconds=_A_MINUTE)
 
@@ -59,7 +60,7 @@ class Bar:
     width: float
     height: float
     hint: str
-    failed: str  # the points of a mark, or nothing
+    failed: float  # the height of its failures, which stand on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,12 @@ class Plot:
     items: int
     failures: int
     kind: str
+    step: int  # seconds of a bar
+
+    @property
+    def bar(self) -> str:
+        """How long a bar is, in words: `1m a bar`."""
+        return f"{format_period(self.step)} a bar"
 
     @property
     def is_empty(self) -> bool:
@@ -171,14 +178,16 @@ def _drawn(slices: Iterable[Slice], axis: _Axis) -> Plot:
     has_scraped = any(one.scraped for one in by_place.values())
     kind = "scraped items" if has_scraped else "new items"
     items = {at: one.scraped if has_scraped else one.made for at, one in by_place.items()}
-    highest = max((max(one.pages, items[at]) for at, one in by_place.items()), default=0)
+    highest = max(
+        (max(one.pages + one.failures, items[at]) for at, one in by_place.items()), default=0
+    )
     top = _round_up(highest)
 
     def down(count: int) -> float:
         return HEIGHT * (1 - count / top)
 
     bars = [
-        _bar(one, axis, down(one.pages), f"{items[at]:,} {kind}")
+        _bar(one, axis, HEIGHT / top, f"{items[at]:,} {kind}")
         for at, one in sorted(by_place.items())
     ]
     line = [
@@ -196,21 +205,24 @@ def _drawn(slices: Iterable[Slice], axis: _Axis) -> Plot:
         items=sum(items.values()),
         failures=sum(one.failures for one in by_place.values()),
         kind=kind,
+        step=axis.step,
     )
 
 
-def _bar(one: Slice, axis: _Axis, y: float, items: str) -> Bar:
+def _bar(one: Slice, axis: _Axis, unit: float, items: str) -> Bar:
+    """Draw a piece of time; `unit` is the height of one page. Few failures are seen, too."""
     x = axis.place(one.begin) * axis.width
-    middle = x + axis.width / 2
+    failed = min(HEIGHT, max(_LEAST, one.failures * unit)) if one.failures else 0.0
+    height = min(one.pages * unit, HEIGHT - failed)
     pages = counts.many(one.pages, "page")
     when = f"{one.begin.astimezone(UTC):{'%H:%M' if axis.step == _A_MINUTE else '%H:%M:%S'}} UTC"
     return Bar(
         x=x + 1,
-        y=y,
+        y=HEIGHT - height,
         width=axis.width - 2,
-        height=HEIGHT - y,
+        height=height,
         hint=f"{when}: {pages}, {items}, {counts.many(one.failures, 'failure')}",
-        failed=f"{middle - 4:.1f},0 {middle + 4:.1f},0 {middle:.1f},9" if one.failures else "",
+        failed=failed,
     )
 
 

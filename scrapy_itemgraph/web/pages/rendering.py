@@ -26,7 +26,7 @@ from scrapy_itemgraph.model import (
     item_names,
 )
 from scrapy_itemgraph.tools.wording import format_period, format_size, one_line
-from scrapy_itemgraph.web.pages import links, messages, trees
+from scrapy_itemgraph.web.pages import links, messages, tracebacks, trees
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -159,7 +159,7 @@ def _shell(value: Any) -> str:
     return shlex.quote(one_line(value))
 
 
-def _error(value: Any) -> dict[str, str]:
+def error(value: Any) -> dict[str, str]:
     """Return the type and the message of a recorded error, which may lack either."""
     found = value if isinstance(value, dict) else {}
     return {name: str(found.get(name) or "") for name in ("type", "message")}
@@ -196,7 +196,8 @@ def _environment() -> Environment:
         "said": crawl_words.said,
         "segment": links.segment,
     }
-    environment.filters |= {"merged": _merged, "shell": _shell, "error": _error}
+    environment.filters |= {"traceback": tracebacks.of_error}
+    environment.filters |= {"merged": _merged, "shell": _shell, "error": error}
     environment.globals["version"] = metadata.version("scrapy-itemgraph")
     return environment
 

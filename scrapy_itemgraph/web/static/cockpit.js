@@ -23,6 +23,10 @@
   system.addEventListener("change", named);
   named();
 
+  // Where the style cannot show what is folded, filters are opened where there is room for them.
+  if (!CSS.supports("selector(::details-content)") && matchMedia("(min-width: 761px)").matches)
+    for (const filters of all("details.filters")) filters.open = true;
+
   one(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
   // A drawing that is wider than its room begins at the item that the page is about.

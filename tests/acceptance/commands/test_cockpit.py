@@ -218,7 +218,7 @@ def test_failures_of_a_group_are_handled_one_by_one(page, shop) -> None:
     page.goto("/crawls/shop/failures")
     group = page.locator("article", has_text="3 times")
     group.get_by_text("one by one").click()
-    listed = group.locator("ul.members li")
+    listed = group.locator("table.members tbody tr")
     expect(listed).to_have_count(3)
     listed.first.get_by_role("button", name="Handle").click()
 

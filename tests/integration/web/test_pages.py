@@ -141,7 +141,7 @@ def test_failures_are_chosen_ticked_handled_and_undone(web, filled) -> None:
     said = post("handle", failure=[a, d], retry="1")
     assert numbers() == [c, b]
     undo = json.loads(base64.urlsafe_b64decode(said.cookies.popitem()[1]))["undo_of"]
-    assert "Handled" in web.ask("GET", f"{CHOOSING}/failures/{a}").text
+    assert ">handled</span>" in web.ask("GET", f"{CHOOSING}/failures/{a}").text
     post("unhandle", undo=undo)
     assert numbers() == [d, c, b, a]
     post("handle", text="404", type="http 404", retry="")
