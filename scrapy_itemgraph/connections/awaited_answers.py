@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
+CRAWL_WAITS = (
+    "The crawl waits for it up to {patience} (ITEMGRAPH_PATIENCE), and then goes on where it was"
+)
+"""What people are told while the server is away."""
+
 # After so many seconds without an answer the server is asked what it does, and then that often.
 LOOK_AFTER = 10.0
 LOOK_EVERY = 3.0
@@ -84,8 +89,9 @@ class WorkerWatchdog:
     patience, for a lock or for a server that does not answer, is given up.
     """
 
-    def __init__(self, engine: AsyncEngine, patience: float) -> None:
+    def __init__(self, engine: AsyncEngine, patience: float, waits: str = CRAWL_WAITS) -> None:
         self._engine = engine
+        self._waits = waits
         self._patience = patience
         self._after = min(LOOK_AFTER, patience / 2)
         self._attempts: set[Attempt] = set()
@@ -256,10 +262,9 @@ class WorkerWatchdog:
 
     def _say(self, attempt: Attempt, action: str) -> None:
         logger.warning(
-            "%s The crawl waits for it up to %s (ITEMGRAPH_PATIENCE), and then goes on where it "
-            "was",
+            "%s %s",
             self.sentence(attempt),
-            wording.format_period(self._patience),
+            self._waits.format(patience=wording.format_period(self._patience)),
             extra={"action": action},
         )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import logging
 import selectors
 import socket
 import threading
@@ -122,6 +123,7 @@ class Session:
         self._bell, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self._is_closing = False
+        self._has_said = False  # that it has no heartbeat, since the last one
         self.has_session = True
         self.number = 0  # of the connections that were made
         self._asked_for: collections.deque[tuple[Future[Any], Callable[[sa.Connection], Any]]]
@@ -310,11 +312,14 @@ class Session:
         if self._keeper.is_due or time.monotonic() >= self._due:
             with errors.translated(self.url):
                 self._keeper.beat(self)
+            self._has_said = False
             self._due = time.monotonic() + self._keeper.interval
 
     def _say_and_rest(self, error: Exception) -> None:
         if not self._is_closing:
-            logger.warning("No heartbeat: %s", error, extra={"action": "heartbeat_failed"})
+            level = logging.DEBUG if self._has_said else logging.WARNING
+            self._has_said = True
+            logger.log(level, "No heartbeat: %s", error, extra={"action": "heartbeat_failed"})
             self._rest(min(self._keeper.interval, _LONGEST_PAUSE))
 
     def _wait(self, seconds: float) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.changesets import apply
-from scrapy_itemgraph.connections.awaited_answers import WorkerWatchdog
+from scrapy_itemgraph.connections.awaited_answers import CRAWL_WAITS, WorkerWatchdog
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import errors, pipelining
@@ -56,15 +56,17 @@ class Transactions:
     `recover` has: it is awaited, and uses `unchecked`.
     """
 
-    def __init__(self, engine: AsyncEngine, patience: timedelta) -> None:
+    def __init__(self, engine: AsyncEngine, patience: timedelta, waits: str = CRAWL_WAITS) -> None:
+        """Use an engine; `waits` is what people are told while the server is away."""
         self.crawl_id = 0
         self.engine = engine
         self._patience = patience.total_seconds()
+        self._waits = waits
         self._is_cut_off = False
         self._answers = asyncio.Event()
         # Whoever waits for a connection waits here and not in the pool, which has a time-out.
         self._room = asyncio.Semaphore(engines.POOL_SIZE)
-        self.watchdog = WorkerWatchdog(engine, self._patience)
+        self.watchdog = WorkerWatchdog(engine, self._patience, waits)
         self._is_ending = False
         self._given_up: DatabaseUnavailableError | None = None
         self.recover: Callable[[], Awaitable[None]] | None = None
@@ -254,10 +256,9 @@ class Transactions:
             self._is_cut_off = True
             self._answers.clear()
             logger.warning(
-                "%s The crawl waits for it up to %s (ITEMGRAPH_PATIENCE), and then goes on where "
-                "it was",
+                "%s %s",
                 error,
-                wording.format_period(self._patience),
+                self._waits.format(patience=wording.format_period(self._patience)),
                 extra={"action": "database_gone"},
             )
 

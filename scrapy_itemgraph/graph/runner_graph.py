@@ -46,6 +46,7 @@ logger = logs.logger(__name__)
 
 T = TypeVar("T")
 
+_WAITS = "The runner waits for it: nothing is started meanwhile, and what runs goes on"
 _CONNECTIONS = 200  # that the embedded server has
 _CONNECTIONS_OF_A_PROCESS = 3
 _SPARE = 20  # for commands, servers and the runner itself
@@ -101,7 +102,7 @@ class RunnerGraph:
                 f"--processes says {terms.places}; use fewer, or a server of your own "
                 "(ITEMGRAPH_DATABASE_URL)"
             )
-        connections = await WorkerConnections.open(settings)
+        connections = await WorkerConnections.open(settings, _WAITS)
         try:
             graph = cls(connections, terms, channels)
             with errors.all_translated(connections.transactions.engine.url):

@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from scrapy_itemgraph.connections.awaited_answers import CRAWL_WAITS
 from scrapy_itemgraph.connections.connect import ensure_schema
 from scrapy_itemgraph.connections.identity import Identity
 from scrapy_itemgraph.connections.process import OwnProcess
@@ -87,7 +88,7 @@ class WorkerConnections:
         self._stack = stack
 
     @classmethod
-    async def open(cls, settings: Settings) -> Self:
+    async def open(cls, settings: Settings, waits: str = CRAWL_WAITS) -> Self:
         """Find the server, or start the embedded one; connect when the first transaction runs."""
         database, server, stack = settings.database, None, AsyncExitStack()
         url = database.database_url
@@ -99,7 +100,7 @@ class WorkerConnections:
             url = server.url
         idle = database.lease.total_seconds() / 2  # the beat gets its row in time
         engine = engines.async_engine(url, longest_idle=idle)
-        transactions = Transactions(engine, database.patience)
+        transactions = Transactions(engine, database.patience, waits)
         stack.push_async_callback(transactions.close)
         return cls(settings, transactions, server, stack)
 

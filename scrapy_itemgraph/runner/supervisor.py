@@ -91,7 +91,7 @@ class Supervisor:
             await self._look()
         except DatabaseUnavailableError as error:
             if not self._is_cut_off:
-                logger.warning("%s Nothing is started meanwhile; what runs goes on", error)
+                logger.warning("%s The runner goes on waiting for it", error)
             self._is_cut_off = True
             await asyncio.sleep(_RETRY)
         except Exception:  # what runs must not end for it; the next round may be well
@@ -333,18 +333,13 @@ class Supervisor:
         self._has_changed.set()
         waits = wording.format_period(self._options.stop_after.total_seconds())
         if self._signals == 1:
-            logger.warning(
-                "Told to end: nothing is started any more, and %d processes have %s to end; a "
-                "second signal stops them at once",
-                len(self._children),
-                waits,
-            )
+            logger.warning("Told to end: nothing is started any more%s", self._what_runs(waits))
             asyncio.get_running_loop().call_later(
                 self._options.stop_after.total_seconds(), self._stop_all
             )
             self._run(self._drain(), "drain")
         elif self._signals == 2:  # noqa: PLR2004 - the second one
-            logger.warning("Told to end again: the processes are stopped; a third kills them")
+            logger.warning("Told to end again: what runs is stopped; a third signal kills it")
             self._stop_all()
         else:
             for child in self._children.values():
@@ -357,6 +352,14 @@ class Supervisor:
         self._signals = max(self._signals, 1)
         for child in self._children.values():
             child.stop()
+
+    def _what_runs(self, waits: str) -> str:
+        """Say how many processes have so long to end, if there are some."""
+        if not (count := len(self._children)):
+            return ", and nothing runs"
+        have, them = ("has", "it") if count == 1 else ("have", "them")
+        several = "1 process" if count == 1 else f"{count:,} processes"
+        return f", and {several} {have} {waits} to end; a second signal stops {them} at once"
 
     def _stop_all(self) -> None:
         for child in self._children.values():
@@ -379,7 +382,8 @@ class Supervisor:
         most = self._options.max_logs
         deleted = await asyncio.to_thread(prune, self._options.logs, most, running)
         if deleted:
-            logger.info("%d old log files were deleted, for --max-logs", deleted)
+            were = "1 old log file was" if deleted == 1 else f"{deleted:,} old log files were"
+            logger.info("%s deleted, for --max-logs", were)
 
 
 def _name(job: int) -> str:

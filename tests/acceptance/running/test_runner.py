@@ -155,7 +155,7 @@ def test_a_runner_waits_for_its_database_and_another_takes_over_from_it(project,
         before = queued.until_running(project, "a", "b")
 
         server.stop()
-        until(lambda: "waits for it up to" in project.log(runner), project.log)
+        until(lambda: "The runner waits for it" in project.log(runner), project.log)
         os.kill(before["a"], signal.SIGKILL)
         until(lambda: not queued.is_alive(before["a"]), project.log)
         assert queued.is_alive(before["b"])
