@@ -111,11 +111,8 @@ def add(call: Call) -> None:
         waits = list(crawl_waits.sentences(graph.queue.explain(added.name)))
     for warning in added.warnings:
         call.note(printing.clean(warning))
-    place = "" if crawl.place is None else f", place {crawl.place}"
     said = f"the crawl {added.name} is in the queue of the project {crawl.project}, {crawl.state}"
-    call.write(
-        {**crawl_views.plain(crawl), "warnings": added.warnings}, _lines(said + place, waits)
-    )
+    call.write({**crawl_views.plain(crawl), "warnings": added.warnings}, _lines(said, waits))
 
 
 _TERMS = ("nice", "concurrency", "tag", "note", "time_limit", "resource", "keeps_fresh")
@@ -315,5 +312,6 @@ def unlock(call: Call) -> None:
 
 
 def _lines(said: str, waits: Sequence[str]) -> Iterator[str]:
-    yield printing.clean(said)
-    yield from (printing.clean(f"  {one}") for one in waits)
+    yield from printing.sentence(said)
+    for one in waits:
+        yield from printing.sentence(one, "  ")

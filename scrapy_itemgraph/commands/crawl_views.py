@@ -72,7 +72,8 @@ def _shown(
         ]
     )
     yield ""
-    yield from map(printing.clean, waits)
+    for one in waits:
+        yield from printing.sentence(one)
     if processes:
         yield ""
         yield from _where(processes)
@@ -103,7 +104,7 @@ def explain(call: Call) -> None:
         "sentences": said,
         "runners": [{**asdict(one), "refusal": refusals[one.name]} for one in waits.runners],
     }
-    call.write(document, map(printing.clean, said))
+    call.write(document, (line for one in said for line in printing.sentence(one)))
 
 
 @CRAWLS.command("whereis", _NAME)

@@ -44,13 +44,8 @@ def groups(found: Sequence[FailureGroup], now: datetime) -> Iterator[str]:
     return printing.table(found, columns, in_lines=True)
 
 
-def details(
-    found: FailureDetails, named: str, categories: Collection[str], crawl: str | None
-) -> Iterator[str]:
-    """Write all of a failure, and the commands that come next.
-
-    `named` is what these name its item by, and `crawl` the crawl that they name.
-    """
+def details(found: FailureDetails, simulates: str, categories: Collection[str]) -> Iterator[str]:
+    """Write all of a failure, and the commands that come next: `simulates`, and its handling."""
     failure, error = found.failure, _record(found.failure.error)
     page = item_names.page(failure.url, failure.method)
     is_known_by_page = item_names.label_of(failure.item, failure.url, failure.method) == page
@@ -74,15 +69,9 @@ def details(
         yield from printing.log(failure.log, categories)
     yield from _block("the page that it saw", error.snippet)
     yield from ("", "next")
-    yield from (f"  {printing.clean(one)}" for one in _next(found, named, crawl))
-
-
-def _next(found: FailureDetails, named: str, crawl: str | None) -> Iterator[str]:
-    failure = found.failure
-    of_task = None if failure.is_page else failure.task
-    yield next_commands.simulate(found.spider, of_task, named, crawl=crawl)
     verb = "handle" if found.handled_at is None else "unhandle"
-    yield next_commands.command(verb, failure.id, crawl=crawl)
+    yield f"  {printing.clean(simulates)}"
+    yield f"  {next_commands.command(verb, failure.id)}"
 
 
 def _state(found: FailureDetails) -> str:

@@ -15,7 +15,7 @@ from scrapy_itemgraph.commands.arguments import CATEGORY, LIMIT, OF_TASK
 from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import counts, documents
+from scrapy_itemgraph.model import counts, documents, next_commands
 
 if TYPE_CHECKING:
     import argparse
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.failure_filters import FailureFilters
-    from scrapy_itemgraph.store.open_failures import FailurePage
+    from scrapy_itemgraph.store.open_failures import FailureDetails, FailurePage
 
 _HIDDEN = {"item_id", "task_id"}
 _SORTS = ("last", "first", "count", "task", "type")
@@ -125,8 +125,8 @@ def _show(call: Call, graph: ItemGraph, number: int) -> None:
     found = graph.failures.get(number)
     further = found._asdict()
     document = {**_document(call, further.pop("failure")), **further}
-    (named,) = graph.lookup.written([found.failure])
-    call.write(document, failure_lines.details(found, named, call.given.category, call.crawl))
+    simulates = _simulates(call, graph, found)
+    call.write(document, failure_lines.details(found, simulates, call.given.category))
     if found.handled_at is None:
         number = found.failure.id
         _hint(
@@ -134,6 +134,20 @@ def _show(call: Call, graph: ItemGraph, number: int) -> None:
             f"scrapy itemgraph failures --group {number} shows those that are alike; "
             f"scrapy itemgraph handle --group {number} lets all of them run again",
         )
+
+
+def _simulates(call: Call, graph: ItemGraph, found: FailureDetails) -> str:
+    """Return what tries again what failed, in the failure's crawl."""
+    failure = found.failure
+    (named,) = graph.lookup.written([failure])
+    of_task = None if failure.is_page else failure.task
+    start = graph.crawls.next_start()
+    arguments = {} if start is None else start.arguments
+    if call.settings.run.crawl is None:
+        return next_commands.simulate_in(graph.crawl, arguments, found.spider, of_task, named)
+    is_set = call.crawl is None and call.named_crawl == graph.crawl  # by ITEMGRAPH_CRAWL
+    crawl = None if is_set else graph.crawl
+    return next_commands.simulate(found.spider, of_task, named, crawl=crawl, arguments=arguments)
 
 
 def _list(call: Call, graph: ItemGraph, otherwise: str | None) -> None:

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import ModuleType
 
-_WIDTH = 100  # columns of a group's lines
-
 
 def usage(found: Command | Group | None) -> str:
     """Return the line that stands before a misuse: how the command is written, as far as known."""
@@ -36,9 +34,12 @@ def overview(sections: Iterable[ModuleType]) -> str:
             "Usage: scrapy itemgraph COMMAND [arguments] [options]",
             *lines,
             "",
-            "scrapy itemgraph COMMAND -h says what a command takes. Every command takes --json,",
-            "--crawl NAME (needed when the database has several crawls and ITEMGRAPH_CRAWL names",
-            "none), and Scrapy's own options, such as -s NAME=VALUE and -L LEVEL.",
+            parsing.filled(
+                "scrapy itemgraph COMMAND -h says what a command takes. Every command takes "
+                "--json, --crawl NAME (needed when the database has several crawls and "
+                "ITEMGRAPH_CRAWL names none), and Scrapy's own options, such as -s NAME=VALUE and "
+                "-L LEVEL."
+            ),
         ]
     )
 
@@ -65,12 +66,11 @@ def _listed(shown: Mapping[str, Command | Group], all_of_them: Iterable[str]) ->
 
 
 def _wrapped(name: str, one: Command | Group) -> list[str]:
-    """Return a command's line; the verbs of a group may take more."""
-    if not isinstance(one, Group):
-        return [f"  {name}  {one.summary}"]
+    """Return a command's line, or more where the terminal ends, or a group has many verbs."""
+    verbs = f": {', '.join(one.verbs)}" if isinstance(one, Group) else ""
     return textwrap.wrap(
-        f"{one.summary}: {', '.join(one.verbs)}",
-        width=_WIDTH,
+        one.summary + verbs,
+        width=parsing.width(),
         initial_indent=f"  {name}  ",
         subsequent_indent=" " * (len(name) + 4),
     )

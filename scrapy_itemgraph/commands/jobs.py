@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, Group
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model import next_commands
 from scrapy_itemgraph.tools.wording import format_size
 
 if TYPE_CHECKING:
@@ -57,8 +58,22 @@ def list_jobs(call: Call) -> None:
     with call.graph() as graph:
         lines = graph.jobs.list(crawl=call.crawl, is_open=given.open, limit=given.limit)
     shown = printing.table(lines, _COLUMNS)
-    none = "there is no such job"
+    none = printing.clean(_none(call))
     call.write([asdict(one) for one in lines], printing.first(lines, shown, given.limit, none))
+
+
+def _none(call: Call) -> str:
+    """Say that there are no jobs such as are asked for, and what makes one."""
+    of = f" of the crawl {call.crawl}" if call.crawl else ""
+    if call.given.open:
+        return f"no job{of} is open"
+    if call.crawl:
+        explain = next_commands.command("crawls", "explain", call.crawl)
+        return f"the crawl {call.crawl} has no job yet; why: {explain}"
+    return (
+        "there is no job yet: it is a process of a crawl of the queue; `scrapy itemgraph crawls "
+        "add SPIDER` puts crawls there, and `scrapy itemgraph work` runs them"
+    )
 
 
 @_JOBS.command("show", _JOB)

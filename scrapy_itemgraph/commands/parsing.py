@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import textwrap
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from scrapy.exceptions import UsageError
 
+from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.model import input_checks, moments, periods
 from scrapy_itemgraph.settings.readers import number
 
@@ -23,6 +25,7 @@ Every command also takes --json, --crawl NAME, and Scrapy's own options, such as
 and -L LEVEL, before or after its arguments. An ID that begins with a dash goes after `--`."""
 
 
+_WIDEST = 100  # columns of help
 _LAST_PORT = 65535
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([kMGT]?)B?", re.IGNORECASE)
 _UNITS = ("", "K", "M", "G", "T")
@@ -67,8 +70,8 @@ def parser(command: Command, arguments: Iterable[Argument]) -> argparse.Argument
     """Return what reads some of a command's arguments, and says what it takes."""
     reader = _Parser(
         prog=f"scrapy itemgraph {command.name}",
-        description=f"{command.summary}.",
-        epilog=f"{command.notes}\n\n{_COMMON}" if command.notes else _COMMON,
+        description=filled(f"{command.summary}."),
+        epilog=filled(f"{command.notes}\n\n{_COMMON}" if command.notes else _COMMON),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         add_help=False,
         allow_abbrev=False,
@@ -76,6 +79,19 @@ def parser(command: Command, arguments: Iterable[Argument]) -> argparse.Argument
     for one in arguments:
         reader.add_argument(*one.flags, **one.options)
     return reader
+
+
+def width() -> int:
+    """Return how wide help is: as the terminal, up to 100 columns."""
+    return min(printing.width() or _WIDEST, _WIDEST)
+
+
+def filled(text: str) -> str:
+    """Return a text with the lines of its paragraphs filled, but for those that are indented."""
+    return "\n\n".join(
+        part if "\n " in f"\n{part}" else textwrap.fill(part, width(), break_on_hyphens=False)
+        for part in text.split("\n\n")
+    )
 
 
 def json_value(text: str) -> Any:

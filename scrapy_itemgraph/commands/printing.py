@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ _ENOUGH = 60  # columns, in which the ends of a URL tell it from others
 _CUT = "..."
 _INDENT = "    "
 _MOST_LINES = 3
+_TALL = 30  # columns, from which on a column may have lines of its own
+_LEAST_OF_SENTENCE = 30
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
 BOLD, ADDED, REMOVED, CHANGED = _BOLD, _GREEN, _RED, _YELLOW
 _EVERY = "*"  # category
@@ -121,20 +124,39 @@ def fields(pairs: Iterable[tuple[str, Any]]) -> Iterator[str]:
     kept = [(name, clean(value)) for name, value in pairs if value not in {None, ""}]
     longest = max((len(name) for name, _ in kept), default=0)
     for name, value in kept:
-        yield f"{name:<{longest}}{GAP}{value}"
+        yield from sentence(value, f"{name:<{longest}}{GAP}")
+
+
+def sentence(said: str, first: str = "", style: str | None = None) -> Iterator[str]:
+    """Write a text behind `first`, broken between words where the terminal ends, and never cut.
+
+    Further lines begin below the text. Words that are longer than a line, such as URLs, stay whole.
+    """
+    text, columns = clean(said), width()
+    if columns is None or columns - len(first) < _LEAST_OF_SENTENCE:
+        lines = [text]
+    else:
+        room = columns - len(first)
+        lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    for number, line in enumerate(lines):
+        yield f"{' ' * len(first) if number else first}{coloured(line, style)}"
 
 
 def table(rows: Iterable[Any], columns: Columns, *, in_lines: bool = False) -> Iterator[str]:
     """Write rows under their heads, numbers to the right, as wide as the terminal.
 
-    Columns that are empty in every row are left out. Where it is too wide, the widest column has
-    lines of its own, above what else is in its row, and what is still too wide is cut. Rows
-    `in_lines` have one line each: all wide columns are cut.
+    Columns that are empty in every row are left out. Where it is too wide, moments are written to
+    the minute, without the year; then the widest column has lines of its own, above what else is in
+    its row, and what is still too wide is cut. Rows `in_lines` have one line each: all wide columns
+    are cut.
     """
     rows = list(rows)
     every = [_Column(head, [_value(row, of) for row in rows]) for head, of in columns.items()]
     shown = [one for one in every if any(one.texts[1:])]
     room = width()
+    if room is not None and sum(one.width + len(GAP) for one in shown) - len(GAP) > room:
+        for one in shown:
+            one.shorten()
     tall = None if in_lines else _too_wide(shown, room)
     if tall is not None:
         shown.remove(tall)
@@ -189,11 +211,22 @@ class _Column:
     """A column's head and texts, as wide as the widest of them."""
 
     def __init__(self, head: str, cells: list[Any]) -> None:
+        self._cells = cells
+        self.has_moments = any(isinstance(cell, datetime) for cell in cells)
         self.texts = [head, *map(_text, cells)]
         self.width = max(map(_width, self.texts))
         self._is_right = all(isinstance(cell, int) or cell in {None, ""} for cell in cells)
         self._is_state = head in _COLOURED_HEADS
         self.has_begin = head in _CUT_AT_END
+
+    def shorten(self) -> None:
+        """Write moments to the minute, without the year."""
+        if self.has_moments:
+            self.texts[1:] = [
+                f"{cell:%m-%d %H:%M}Z" if isinstance(cell, datetime) else _text(cell)
+                for cell in self._cells
+            ]
+            self.width = max(map(_width, self.texts))
 
     def cell(self, number: int, room: int) -> str:
         """Return the text of a row (0: the head) in so many columns, in its colour."""
@@ -216,6 +249,8 @@ def _too_wide(columns: Sequence[_Column], room: int | None) -> _Column | None:
     if room is None or len(columns) < 2:  # noqa: PLR2004 - there is no other
         return None
     widest = max(columns, key=lambda one: one.width)
+    if widest.width < _TALL:
+        return None
     left = room - sum(one.width + len(GAP) for one in columns if one is not widest)
     return widest if left < min(widest.width, _ENOUGH) else None
 
@@ -271,7 +306,10 @@ def _text(value: Any) -> str:
 
 
 def _fit(columns: Sequence[_Column], room: int | None) -> list[int]:
-    """Narrow the widest columns until all fit: first those of which the beginning is enough."""
+    """Narrow the widest columns until all fit: first those of which the beginning is enough.
+
+    Moments are not cut.
+    """
     widths = [one.width for one in columns]
     if room is None:
         return widths
@@ -281,8 +319,9 @@ def _fit(columns: Sequence[_Column], room: int | None) -> list[int]:
         is_spare = columns[number].has_begin and widths[number] > _BEGIN
         return is_spare, widths[number]
 
-    while sum(widths) > spare and max(widths) > _LEAST:
-        widths[max(range(len(widths)), key=how_wide)] -= 1
+    some = [number for number, one in enumerate(columns) if not one.has_moments]
+    while sum(widths) > spare and max((widths[one] for one in some), default=0) > _LEAST:
+        widths[max(some, key=how_wide)] -= 1
     return widths
 
 

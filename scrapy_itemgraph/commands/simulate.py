@@ -21,6 +21,7 @@ from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.simulations import SimulationPlan
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools.wording import closest
+from scrapy_itemgraph.worker.spider.validation import TTL
 
 if TYPE_CHECKING:
     import asyncio
@@ -269,6 +270,7 @@ class _Run:
             "url": url,
             "method": method,
             "is_made_up": simulation.is_made_up,
+            "is_fetched_again": self._is_fetched_again(claim),
             "outcome": str(applied.outcome),
             "error": None if error is None else asdict(error),
             "allow_failure": changeset.allow_failure,
@@ -288,8 +290,23 @@ class _Run:
             "dropped": [{"op": one.spelling, **given_fields(one)} for one in dropped],
             "scraped": self._scraped,
             "log": [line._asdict() for line in changeset.log],
-            "warnings": [*self._warnings.lines, *_uncalled(claim, self._worker.task_of(claim))],
+            "warnings": [
+                *self._warnings.lines,
+                *made.misfits(),
+                *_uncalled(claim, self._worker.task_of(claim)),
+            ],
         }
+
+    def _is_fetched_again(self, claim: Claim) -> bool:
+        """Tell whether a new run fetches a page that is done again: nothing says how long it is."""
+        assert self._worker is not None
+        task = self._worker.task_of(claim)
+        incremental = self._call.settings.results.incremental_callbacks
+        if not task.is_callback or incremental is None:
+            return False
+        request = claim.item.data.get("request", {})
+        name = claim.task.removeprefix(tasks.SET_ASIDE)
+        return name not in incremental and TTL not in (request.get("meta") or {})
 
 
 def _cookies(request: Request) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.printing import ADDED, BOLD, CHANGED, REMOVED
-from scrapy_itemgraph.model import counts, item_names
+from scrapy_itemgraph.model import counts, item_names, run_standings
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
 from scrapy_itemgraph.worker.executions import error_records
@@ -30,7 +30,7 @@ _MOST_REQUESTS = 20
 _MOST_DROPPED = 20
 _MOST_SCRAPED = 10
 _MOST_OF_COOKIE = 12  # characters of a value, which may be a secret; --json has all
-_BODY = 4
+_BODY, _FURTHER = 4, 6
 _ABSENT = object()
 
 
@@ -39,7 +39,7 @@ def lines(
 ) -> Iterator[str]:
     """Write what a simulation came to."""
     for one in document["warnings"]:
-        yield from printing.paragraph(f"warning: {one}", CHANGED)
+        yield from printing.sentence(f"warning: {one}", style=CHANGED)
     for one in document["requests"]:
         source = "" if one["source"] == "website" else f" ({one['source']})"
         yield from printing.paragraph(f"{one['status']} {one['method']} {one['url']}{source}")
@@ -56,10 +56,10 @@ def lines(
     for change in simulation.changes:
         if change.kind != "new":
             yield ""
-            yield from _change(change, document["task"], now)
+            yield from _change(change, document, now)
     for change in new[:_MOST_NEW]:
         yield ""
-        yield from _change(change, document["task"], now)
+        yield from _change(change, document, now)
     if len(new) > _MOST_NEW:
         yield ""
         yield f"and {counts.many(len(new) - _MOST_NEW, 'more new item')}; --json has all"
@@ -136,7 +136,7 @@ def _last_frame(error: Mapping[str, Any] | None) -> str:
     return (own or frames or [""])[-1]
 
 
-def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
+def _change(change: Change, document: Mapping[str, Any], now: datetime | None) -> Iterator[str]:
     before, after = change.before, change.after
     if before is None:
         assert after is not None
@@ -156,7 +156,9 @@ def _change(change: Change, task: str, now: datetime | None) -> Iterator[str]:
     yield from _differences("tag", before.tags, after.tags)
     yield from _differences("data", before.data, after.data, sign=".")
     yield from _blobs(before.blobs, after.blobs)
-    yield from _results(before.results, after.results, now)
+    task = document["task"]
+    again = task if document["is_fetched_again"] else None
+    yield from _results(before.results, after.results, now, again)
     yield from _work(before.work, after.work, task)
 
 
@@ -213,8 +215,12 @@ def _blob(blob: BlobPicture) -> str:
 
 
 def _results(
-    before: Mapping[str, ResultPicture], after: Mapping[str, ResultPicture], now: datetime | None
+    before: Mapping[str, ResultPicture],
+    after: Mapping[str, ResultPicture],
+    now: datetime | None,
+    again: str | None = None,
 ) -> Iterator[str]:
+    """Write what became of results; `again` is the callback whose page a new run fetches again."""
     for task in dict.fromkeys([*before, *after]):
         old, new = before.get(task), after.get(task)
         if old == new:
@@ -228,8 +234,12 @@ def _results(
             state = f"{new.state} again" if is_again else new.state
         is_made_now = old is None or old.completed_at != new.completed_at
         since = new.completed_at if now and is_made_now else now
-        expires = f", expires {_moment(new.expires_at, since)}" if new.completed_at else ""
-        yield from _line("~" if old else "+", f"{task}: {state}, version {new.version}{expires}")
+        is_fetched_again = task == again and new.expires_at is None
+        has_end = new.completed_at is not None and not is_fetched_again
+        until = f", expires {_moment(new.expires_at, since)}" if has_end else ""
+        yield from _line("~" if old else "+", f"{task}: {state}, version {new.version}{until}")
+        if is_fetched_again:
+            yield from printing.sentence(run_standings.fetches_again("a new run"), " " * _FURTHER)
         metadata = {} if old is None else old.metadata
         for line in _differences("metadata", metadata or {}, new.metadata or {}, sign="."):
             yield f"  {line}"

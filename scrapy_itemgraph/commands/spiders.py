@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from scrapy.spiderloader import get_spider_loader
 
-from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError, NotFoundError
 from scrapy_itemgraph.tools.wording import closest
+from scrapy_itemgraph.worker.executions.error_records import is_project_file, type_name
 
 if TYPE_CHECKING:
     from scrapy import Spider
@@ -19,9 +21,10 @@ def spider_class(settings: BaseSettings, name: str) -> type[Spider]:
 
     Raises:
         NotFoundError: the project has none of this name; it says which are near.
+        ConfigurationError: a module of the project cannot be imported; it says where, and why.
 
     """
-    loader: Any = get_spider_loader(settings)
+    loader = _loader(settings)
     known = loader.list()
     if name not in known:
         listed = ", ".join(sorted(known)) or "none"
@@ -30,3 +33,32 @@ def spider_class(settings: BaseSettings, name: str) -> type[Spider]:
         )
     found: type[Spider] = loader.load(name)
     return found
+
+
+def _loader(settings: BaseSettings) -> Any:
+    try:
+        return get_spider_loader(settings)
+    except ItemGraphError:  # of a @task, say: it tells itself where
+        raise
+    except Exception as error:
+        said = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise ConfigurationError(
+            f"the project's spiders cannot be loaded: {type_name(error)}: {said}{_where(error)}"
+        ) from error
+
+
+def _where(error: Exception) -> str:
+    """Return the project's line, and its module, in which an import failed; else nothing."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f", in line {error.lineno} of {error.filename}"
+    frames = [
+        (frame, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if is_project_file(frame.f_code.co_filename)
+        and not frame.f_code.co_filename.startswith("<")
+    ]
+    if not frames:
+        return ""
+    frame, line = frames[-1]
+    module = frame.f_globals.get("__name__")
+    return f", in line {line} of {frame.f_code.co_filename} (the module {module})"

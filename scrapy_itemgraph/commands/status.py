@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.crawl_lists import CrawlLine
+    from scrapy_itemgraph.store.admin.run_lists import RunLine
 
 _MOST_CRAWLS = 100  # that are counted together
 
@@ -119,7 +120,7 @@ def _of_each(graph: ItemGraph, lines: Sequence[CrawlLine]) -> Iterator[dict[str,
 def _lines_of_each(found: list[dict[str, Any]], known: int) -> Iterator[str]:
     yield from printing.table(found, _CRAWLS)
     if len(found) < known:
-        yield (
+        yield from printing.sentence(
             f"(the {len(found):,} of {known:,} crawls that were used last; "
             "`scrapy itemgraph crawls list` has all)"
         )
@@ -147,15 +148,15 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
         of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
         total = counts.total([sweep["swept"], sweep["left"]])
         far = _far(sweep["swept"], total, "items")
-        yield printing.clean(
+        yield from printing.sentence(
             f"a sweep after a change {of} is open: {far}; the next run goes on with it"
         )
     for work in found["under_way"]:
         far = _far(work["done"], work["total"], "")
-        yield printing.clean(f"{work['what']} is under way in another process: {far}")
+        yield from printing.sentence(f"{work['what']} is under way in another process: {far}")
     if found["old_snapshot"]:
         old = found["old_snapshot"]
-        yield printing.clean(
+        yield from printing.sentence(
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
@@ -197,8 +198,15 @@ def runs(call: Call) -> None:
     """
     with call.graph() as graph:
         rows = graph.crawls.runs()
-        lines = printing.table(rows, _RUNS) if rows else _no_run(graph)
+        lines = _table_of_runs(rows) if rows else _no_run(graph)
         call.write([row._asdict() for row in rows], lines)
+
+
+def _table_of_runs(rows: Sequence[RunLine]) -> Iterator[str]:
+    """Write runs; whose spider they were of only where there are several."""
+    are_of_one = len({row.spider for row in rows}) == 1
+    left_out = {"SPIDER"} if are_of_one else set()
+    return printing.table(rows, {k: v for k, v in _RUNS.items() if k not in left_out})
 
 
 def _no_run(graph: ItemGraph) -> Iterator[str]:

@@ -81,4 +81,4 @@ def _explained_lines(explained: Sequence[Any], name: str, shown: str) -> Iterato
         may = printing.coloured("may run now" if one.is_eligible else "does not run now")
         yield f"{printing.clean(one.task)}: {printing.coloured(one.state)}, {may}"
         for reason in one.reasons:
-            yield printing.clean(f"  - {reason}")
+            yield from printing.sentence(reason, "  - ")

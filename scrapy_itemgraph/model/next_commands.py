@@ -14,13 +14,31 @@ KEEPS_DONE = "ITEMGRAPH_DEFAULT_TTL=never"
 """The setting with which a new run fetches again no page of a plain callback that is done."""
 
 
-def simulate(spider: str | None, task: str | None, name: str, *, crawl: str | None = None) -> str:
+def simulate(
+    spider: str | None,
+    task: str | None,
+    name: str,
+    *,
+    crawl: str | None = None,
+    arguments: Mapping[str, str] | None = None,
+) -> str:
     """Return the command that tries a task of an item, without a change.
 
     Of a plain page `task` is None, and `name` its URL; without a spider a word stands for it.
+    `arguments` are those of the spider that made the crawl.
     """
     of_task = () if task is None else (task,)
-    return command("simulate", spider or "SPIDER", *of_task, name, crawl=crawl)
+    typed = command("simulate", spider or "SPIDER", *of_task, name, crawl=crawl)
+    return f"{typed} {crawl_arguments.as_options(arguments)}" if arguments else typed
+
+
+def simulate_in(
+    crawl: str, arguments: Mapping[str, str], spider: str | None, task: str | None, name: str
+) -> str:
+    """Return the same for a crawl, which is named unless the spider's own is meant anyway."""
+    is_own = spider is not None and crawl == crawl_arguments.label(spider, arguments)
+    named = None if is_own else crawl
+    return simulate(spider, task, name, crawl=named, arguments=arguments)
 
 
 def crawl(spider: str, arguments: Mapping[str, str], *settings: str) -> str:

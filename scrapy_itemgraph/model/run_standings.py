@@ -1,8 +1,10 @@
-"""How a run of a crawl stands, in words."""
+"""How a run of a crawl stands, and what the next one does with a page, in words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.model.next_commands import KEEPS_DONE
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -23,6 +25,14 @@ def standing(
         return f"{state} ({reason}; last seen {_moment(ended_at)})"
     why = "" if reason in {None, state} else f" ({reason})"
     return f"{state} {_moment(ended_at)}{why}"
+
+
+def fetches_again(following: str) -> str:
+    """Say of a plain page that is done, and has no time to live, which run fetches it again."""
+    return (
+        f"{following} fetches it again when it comes to it, unless ITEMGRAPH_DEFAULT_TTL "
+        f"(-s {KEEPS_DONE}) or ITEMGRAPH_CALLBACKS says how long it stays done"
+    )
 
 
 def _moment(value: datetime) -> str:

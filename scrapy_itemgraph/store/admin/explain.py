@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import counts, wall_clocks
+from scrapy_itemgraph.model import counts, next_commands, wall_clocks
 from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.model.limits import LOOKAHEAD
+from scrapy_itemgraph.model.run_standings import fetches_again
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.store.admin import counting, run_lists, task_counts
 from scrapy_itemgraph.store.admin.limit_names import limit_name
@@ -56,7 +57,9 @@ FACTS = text(f"""
         ARRAY(SELECT format('worker %s (process %s on %s)', x.id, x.process_id, x.host)
             FROM processes x
             WHERE x.id = ANY (t.left_by) AND x.stopped_at IS NULL ORDER BY x.id) AS left_by,
-        clock_timestamp() AS now
+        clock_timestamp() AS now,
+        CASE WHEN EXISTS (SELECT FROM crawls o WHERE o.id <> t.crawl_id)
+            THEN (SELECT name FROM crawls WHERE id = t.crawl_id) END AS named
     FROM tasks t
     LEFT JOIN results r ON r.task_id = t.id AND r.item_id = :item
     LEFT JOIN work w ON w.task_id = t.id AND w.item_id = :item
@@ -132,6 +135,7 @@ class _Facts(NamedTuple):
     awaits_sweep: bool
     left_by: list[str]
     now: datetime
+    named: str | None  # the crawl, where others are in the database
 
     @property
     def is_called_for(self) -> bool:
@@ -284,10 +288,7 @@ def _of_done_page(row: _Facts, run: run_lists.RunLine | None) -> str:
         is_of_run = row.run >= run.number
         done = f"it is done in run {run.number}, which goes on" if is_of_run else done
         following = "a new run" if is_of_run else f"run {run.number}"
-    return (
-        f"{done}; {following} fetches it again when it comes to it, unless ITEMGRAPH_DEFAULT_TTL "
-        "(-s ITEMGRAPH_DEFAULT_TTL=never) or ITEMGRAPH_CALLBACKS says how long it stays done"
-    )
+    return f"{done}; {fetches_again(following)}"
 
 
 def _against_outstanding(
@@ -352,7 +353,7 @@ def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
             f"worker {row.worker_id} (process {row.process_id} on {row.host}) has it since {since}"
         )
     if not row.is_enabled:
-        yield f"the task is disabled; scrapy itemgraph enable {row.task}"
+        yield f"the task is disabled; {next_commands.command('enable', row.task, crawl=row.named)}"
     for worker in row.left_by:
         yield f"{worker} leaves it alone, for it runs older code: restart it"
     if stopped_by is not None and row.max_failures is not None:

@@ -30,6 +30,7 @@ from scrapy_itemgraph.web.pages import (
 )
 from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
+from scrapy_itemgraph.web.pages.typed_commands import Simulating
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,17 +58,8 @@ class Shown:
     first_at: datetime
     last_at: datetime
     example: OpenFailure
-    written: str  # what a person writes for the example's item
+    command: str | None  # which simulates the example
     spark: failure_sparks.Spark | None
-
-    @property
-    def command(self) -> str | None:
-        """What simulates the example; None for a page that nothing but an inner name tells."""
-        is_page = self.example.is_page
-        if is_page and self.written == self.example.item:
-            return None
-        of_task = None if is_page else self.task
-        return next_commands.simulate(self.spider, of_task, self.written)
 
     def __getattr__(self, name: str) -> str:
         """Return a text of the example's error: type, message, place, spider, traceback, snippet.
@@ -77,7 +69,15 @@ class Shown:
         return str(self.example.error.get(name) or "")
 
 
-def _shown(group: FailureGroup, written: str, sparks: failure_sparks.Sparks) -> Shown:
+def _command(simulating: Simulating, example: OpenFailure, written: str) -> str | None:
+    """Return what simulates an example; None for a page that nothing but an inner name tells."""
+    if example.is_page and written == example.item:
+        return None
+    spider = str(example.error.get("spider") or "")
+    return simulating.typed(spider, example.task, written, is_page=example.is_page)
+
+
+def _shown(group: FailureGroup, command: str | None, sparks: failure_sparks.Sparks) -> Shown:
     return Shown(
         group.group.hex,
         group.task,
@@ -86,7 +86,7 @@ def _shown(group: FailureGroup, written: str, sparks: failure_sparks.Sparks) -> 
         group.first_at,
         group.last_at,
         group.example,
-        written,
+        command,
         sparks.of.get(group.group),
     )
 
@@ -124,7 +124,12 @@ def failures(
     """Show open failures in groups, the latest first."""
     task_names = list(graph.tasks.tags())  # or a NotFoundError that names the crawls there are
     groups = graph.failures.groups(_GROUPS, sort=sort, **asked.of(graph))
-    written = graph.lookup.written([one.example for one in groups])
+    examples = [one.example for one in groups]
+    simulating = Simulating.of(graph)
+    commands = [
+        _command(simulating, example, written)
+        for example, written in zip(examples, graph.lookup.written(examples), strict=True)
+    ]
     times = graph.failures.times([one.group for one in groups])
     sparks = failure_sparks.drawn(times, graph.database.now(), failure_groups.MOST_TIMES)
     return page(
@@ -137,7 +142,7 @@ def failures(
         filters=asdict(asked),
         moments=periods.LABELS,
         sort=sort,
-        groups=[_shown(one, text, sparks) for one, text in zip(groups, written, strict=True)],
+        groups=[_shown(one, typed, sparks) for one, typed in zip(groups, commands, strict=True)],
         axis=sparks.axis,
         stamp=int(graph.failures.open()),
         is_cut=len(groups) == _GROUPS,

@@ -9,10 +9,11 @@ from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 
 from scrapy_itemgraph.exceptions import NotFoundError
-from scrapy_itemgraph.model import input_checks, item_names, next_commands, page_names
+from scrapy_itemgraph.model import input_checks, item_names, page_names
 from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.web.access import Operator, Visitor
 from scrapy_itemgraph.web.graphs import CrawlGraph
+from scrapy_itemgraph.web.pages import typed_commands
 from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import Fields, ItemName, PageRoute
 
@@ -91,7 +92,8 @@ def _command(graph: ItemGraph, task: DeclaredTask, item: ItemSnapshot | None, na
     work = page_names.NamedWork(name if item is None else item.id, task.name, url, method)
     is_page = method is not None and item_names.is_request(work.item)
     written = name if item is None else graph.lookup.written([work])[0]
-    return next_commands.simulate(task.spider, None if is_page else task.name, written)
+    simulating = typed_commands.Simulating.of(graph)
+    return simulating.typed(task.spider, task.name, written, is_page=is_page)
 
 
 def _style(line: str) -> str:

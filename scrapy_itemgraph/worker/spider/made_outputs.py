@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy import Request
@@ -20,6 +20,7 @@ from scrapy import Request
 from scrapy_itemgraph.model import item_names, operations
 from scrapy_itemgraph.worker.executions import error_records
 from scrapy_itemgraph.worker.executions.execution import current_leg
+from scrapy_itemgraph.worker.spider import callback_arguments, callbacks, yield_lines
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class MadeOutputs:
     has_yielded: bool = False
     _all: list[_Made] = field(default_factory=list)
     _by_id: dict[int, _Made] = field(default_factory=dict)
+    _misfits: dict[str, list[str]] = field(default_factory=dict)  # requests by what they fail by
+    _looked_at: weakref.WeakSet[Request] = field(default_factory=weakref.WeakSet)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -113,12 +116,31 @@ class MadeOutputs:
         """Take note that a callback downloads a request by itself."""
         self.use(request)
 
-    async def seen(self, outputs: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Pass on outputs, and note that they are yielded."""
+    async def seen(
+        self, outputs: AsyncIterator[Any], misfit: Callable[[Request], str | None]
+    ) -> AsyncIterator[Any]:
+        """Pass on outputs, and note that they are yielded; `misfit` says of requests what fails."""
         async for output in outputs:
             self.has_yielded = self.has_yielded or output is not None
             self.use(output)
+            if isinstance(output, Request) and output not in self._looked_at:
+                self._looked_at.add(output)
+                self._note_misfit(output, misfit(output), outputs)
             yield output
+
+    def _note_misfit(self, request: Request, said: str | None, outputs: Any) -> None:
+        if said is None:
+            return
+        made = self._by_id.get(id(request))
+        line = yield_lines.line(outputs) or (None if made is None else made.line)
+        where = said if line is None else f"{said} ({line})"
+        self._misfits.setdefault(where, []).append(_shown(request))
+
+    def misfits(self) -> Iterator[str]:
+        """Yield what is wrong with requests that were yielded, what is alike in one sentence."""
+        for said, requests in self._misfits.items():
+            more = f" and {len(requests) - 1:,} more" if len(requests) > 1 else ""
+            yield f"{requests[0]}{more}: {said}"
 
     def not_yielded(self) -> Sequence[NotYielded]:
         """Return what was made and is gone without having been yielded, in the order made."""
@@ -143,15 +165,27 @@ class WatchedOutput(SpiderOutput):
         response: Response | None = None,
     ) -> AsyncIterator[Any]:
         """Do the same; an errback's outputs are seen here first."""
-        async for output in super().taken(leg, callback, self.made.seen(result), response):
+        seen = self.made.seen(result, partial(self._misfit, leg.execution))
+        async for output in super().taken(leg, callback, seen, response):
             yield output
 
     async def in_turns(
         self, execution: Execution, response: Response, result: AsyncIterator[Any]
     ) -> AsyncIterator[Any]:
         """Do the same; before a middleware drops outputs."""
-        async for output in super().in_turns(execution, response, self.made.seen(result)):
+        seen = self.made.seen(result, partial(self._misfit, execution))
+        async for output in super().in_turns(execution, response, seen):
             yield output
+
+    def _misfit(self, execution: Execution, request: Request) -> str | None:
+        """Return why the callback of a request will fail when its page has been fetched."""
+        callback = callbacks.callback_of(request, self.spider)
+        given = dict(request.cb_kwargs)
+        if execution.is_of_task and callbacks.takes_item(callback):
+            given.setdefault("item", None)  # which is added to what goes on with a task
+        why = callback_arguments.misfit(callback, given)
+        name = getattr(callback, "__name__", "its callback")
+        return None if why is None else f"{name} fails with its cb_kwargs: {why}"
 
 
 def _is_of_output(frame: FrameType, output: Any) -> bool:

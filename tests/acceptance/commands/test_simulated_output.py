@@ -34,6 +34,11 @@ class S(scrapy.Spider):
         yield CreateItem("B", data={"status": answer.status})
         yield scrapy.Request(SITE + "/page/next").replace(priority=1)
         yield scrapy.Request(SITE + "/page/odd", lambda response: None)  # the odd one
+        for number in range(2):
+            yield scrapy.Request(SITE + f"/page/{number}", self.parse_row)  # the bare ones
+
+    def parse_row(self, response, row):
+        yield {"row": row}
 """
 
 
@@ -55,8 +60,9 @@ def simulate(project, *arguments, code=0):
 def test_the_line_of_the_spider_is_named(project, site):
     """SRAP-36: of what is wrong in a crawl and in a simulation, of what was not yielded, and why.
 
-    A request that the callback downloads or copies is used, and what it keeps may be yielded yet.
-    Redirects are followed, and so are requests that cannot be stored.
+    A callback that lacks an argument of its request is told with that line, too. A request that the
+    callback downloads or copies is used, and what it keeps may be yielded yet. Redirects are
+    followed, and so are requests that cannot be stored.
     """
     project.write(SPIDER)
     assert project.crawl().code == 0
@@ -83,5 +89,10 @@ def test_the_line_of_the_spider_is_named(project, site):
     assert (whole["is_made_up"], whole["has_yielded"], whole["not_yielded"]) == (False, True, [])
     assert [one["url"].rpartition("/")[2] for one in whole["requests"]] == ["list", "asked", "odd"]
     assert whole["requests"][0]["cookies"] == {"lang": "en", "session": "0123456789" * 4}
+    (lacking,) = [one for one in whole["warnings"] if "parse_row" in one]
+    assert lacking == (
+        f"Request {site.url}/page/0 and 1 more: parse_row fails with its cb_kwargs: missing a "
+        f"required argument: 'row' ({line(project, 'the bare ones')}S.parse_all)"
+    )
     (warning,) = [one for one in whole["warnings"] if "cannot be stored" in one]
     assert f"({line(project, 'the odd one')}S.parse_all)" in warning

@@ -24,7 +24,7 @@ def test_lists_the_commands(scrapy):
     alone = {name: command for name, command in COMMANDS.items() if " " not in name}
     for name, shown in {**alone, **GROUPS}.items():
         assert f"  {name} " in ran.out
-        assert shown.summary in ran.out
+        assert shown.summary in " ".join(ran.out.split())
     for group in GROUPS.values():
         assert f"{group.summary}: {', '.join(group.verbs)}" in " ".join(ran.out.split())
     assert max(map(len, ran.out.splitlines())) <= 100

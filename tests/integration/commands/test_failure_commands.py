@@ -123,7 +123,7 @@ def test_one_failure_is_shown_with_all_that_is_known(scrapy, failing):
         '      price = row["price"]',
         "  <p>sold out</p>",
         "    +0.25s [info] parsed",
-        "  scrapy itemgraph simulate shop parse D",
+        "  scrapy itemgraph simulate --crawl books shop parse D",
         f"  scrapy itemgraph handle {number}",
     ):
         assert f"\n{line}\n" in shown.out, line
@@ -176,7 +176,13 @@ def test_a_failure_of_a_plain_callback_is_simulated_by_its_url(scrapy, crawl):
     shown = scrapy("failures", str(number)).out
 
     (line,) = [line for line in shown.splitlines() if "simulate" in line]
-    assert shlex.split(line)[2:] == ["simulate", "shop", "http://a.example/?a=1&b=2"]
+    assert shlex.split(line)[2:] == [
+        "simulate",
+        "--crawl",
+        "books",
+        "shop",
+        "http://a.example/?a=1&b=2",
+    ]
     assert "REQ:" not in shown
     assert "callback  parse_author\n" in shown
 

@@ -45,7 +45,8 @@ def test_a_crawl_is_added_with_all_that_it_is_started_with(queued):
     shown = queued("crawls", "show", "fast", "--json").document
 
     assert added.code == 0
-    assert "fast is in the queue of the project shop, active, place 1" in added.out
+    assert added.out.startswith("the crawl fast is in the queue of the project shop, active\n")
+    assert added.out.count("place") == 1
     assert "no runner of the project shop lives" in added.out
     assert "has the tag 'big' yet" in added.err
     assert shown["arguments"] == {"cat": "1"}
@@ -78,6 +79,40 @@ def test_what_cannot_be_added_is_refused_with_what_to_do(queued, arguments, said
     assert refused.code == code
     assert said in refused.err
     assert "x" not in queued("crawls", "list").out.split()
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all', in"),
+        ("def parse(:", "SyntaxError: invalid syntax, in"),
+        ("raise RuntimeError('no key')", "RuntimeError: no key, in"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_said_with_its_line(
+    scrapy, tmp_path, monkeypatch, code, said
+):
+    """`crawls add` and `simulate` say the file, the line and the reason, and have no traceback."""
+    name = f"broken_{abs(hash((code, tmp_path)))}"
+    path = tmp_path / f"{name}.py"
+    path.write_text(f"import scrapy\n\n{code}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    for command in (("crawls", "add", "books"), ("simulate", "books", "http://a.example/")):
+        refused = scrapy(*command, SPIDER_MODULES=[name])
+
+        assert refused.code == 1
+        assert f"cannot be loaded: {said} line 3 of {path}" in refused.err
+        assert "Traceback" not in refused.err
+
+
+def test_a_list_of_jobs_that_is_empty_says_what_makes_one(queued):
+    """Of the database, of a crawl, or of those that are not over."""
+    queued("crawls", "add", "books")
+
+    assert "`scrapy itemgraph work` runs them" in queued("jobs", "list").out
+    assert "scrapy itemgraph crawls explain books" in queued("jobs", "list", "--crawl", "books").out
+    assert queued("jobs", "list", "--open").out == "no job is open\n"
 
 
 def test_feeds_that_keep_items_may_be_begun_anew(queued):

@@ -103,6 +103,29 @@ def test_long_ids_fit(crawl, terminal, columns):
     assert len(failed.splitlines()) == len(grouped.splitlines()) == 2
 
 
+def test_sentences_and_moments_fit_a_narrow_terminal(crawl, terminal, scrapy):
+    """A run is one line at 80 columns; reasons and help are broken between words, and not cut."""
+    crawl.connection.exec_driver_sql(RUN)
+    crawl.connection.exec_driver_sql(
+        "UPDATE runs SET ended_at = now(), spider = 'shop', reason = 'shutdown'"
+    )
+    crawl.register(**TASKS, callbacks={"parse_page": {}})
+    crawl.done("PAGE", task="parse_page", tags=["callback:parse_page"])
+
+    listed = COLOUR.sub("", terminal(80, "runs")).splitlines()
+    explained = COLOUR.sub("", terminal(80, "explain", "PAGE", "parse_page"))
+    helped = [terminal(80, command, "-h") for command in ("handle", "simulate", "crawls", "jobs")]
+
+    assert len(listed) == 2
+    assert re.search(r"  \d\d-\d\d \d\d:\d\dZ  ", listed[1])
+    assert "SPIDER" not in listed[0]
+    for text in (*listed, *explained.splitlines(), *"\n".join(helped).splitlines()):
+        assert printing._width(text) <= 80, text
+    whole = scrapy("explain", "PAGE", "parse_page").out
+    assert "-s ITEMGRAPH_DEFAULT_TTL=never) or ITEMGRAPH_CALLBACKS says how long" in whole
+    assert " ".join(explained.split()) == " ".join(whole.split())
+
+
 def test_nothing_is_cut_or_coloured_in_a_pipe(scrapy, crawl, monkeypatch):
     """Where nobody looks, lines are whole: ids and errors can be searched for."""
     monkeypatch.delenv("COLUMNS", raising=False)

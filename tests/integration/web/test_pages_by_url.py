@@ -70,7 +70,9 @@ def test_pages_of_the_cockpit_show_urls(web):
     ):
         assert not DIGEST.search(read(web, f"/crawls/books/{path}")), path
     failures = web.ask("GET", "/crawls/books/failures").text
-    assert f"itemgraph simulate SPIDER &#39;POST {SITE}/failing&#39;</code>" in failures
+    assert (
+        f"itemgraph simulate --crawl books SPIDER &#39;POST {SITE}/failing&#39;</code>" in failures
+    )
     assert f"POST {SITE}/search" in read(web, f"/crawls/books/search?q={asked['post']}")
     assert f"POST {SITE}/search" in read(web, "/crawls/books/worklist")
 
@@ -86,7 +88,7 @@ def test_a_server_without_the_code_says_what_simulates_a_page(filled):
         for (name, task), one in zip(asked.items(), written, strict=True):
             page = f"/crawls/books/simulate?id={quote(name, safe='')}&task={task}"
             shown = web_servers.asked(app, "GET", page).text
-            assert f"scrapy itemgraph simulate shop {one}</pre>" in shown
+            assert f"scrapy itemgraph simulate --crawl books shop {one}</pre>" in shown
 
 
 def test_the_api_takes_a_url_and_says_what_was_meant(web):

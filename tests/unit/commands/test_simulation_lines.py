@@ -54,6 +54,7 @@ def written(*changes, **more):
         "url": None,
         "method": None,
         "is_made_up": False,
+        "is_fetched_again": False,
         "yielded": [],
         "has_yielded": True,
         "not_yielded": [],
@@ -119,6 +120,24 @@ def test_an_item_is_written_key_by_key():
 """
         + ENDING
     )
+
+
+def test_a_page_that_a_new_run_fetches_again_is_not_said_never_to_expire():
+    """A plain page that is done says what a new run does with it; "never" is of what stays done."""
+    page = picture("REQ:1", results={"parse": result("held"), "other": result("stale")})
+    done = picture("REQ:1", results={"parse": result("fresh"), "other": result("fresh")})
+    changed = Change(kind="changed", before=page, after=done)
+
+    again = written(changed, is_fetched_again=True).splitlines()
+    never = written(changed).splitlines()
+
+    assert again[3] == "    ~ parse: held -> fresh, version 2"
+    assert again[4] == (
+        "      a new run fetches it again when it comes to it, unless ITEMGRAPH_DEFAULT_TTL "
+        "(-s ITEMGRAPH_DEFAULT_TTL=never) or ITEMGRAPH_CALLBACKS says how long it stays done"
+    )
+    assert again[5] == never[4] == "    ~ other: stale -> fresh, version 2, expires never"
+    assert never[3] == "    ~ parse: held -> fresh, version 2, expires never"
 
 
 def test_items_come_and_go():
