@@ -79,8 +79,8 @@ def export(call: Call) -> None:
         ):
             raise NotFoundError(
                 f"no scraped item of the crawl {graph.crawl!r} was kept; set "
-                "ITEMGRAPH_KEEP_ITEMS = True, and crawl: what is scraped from then on is kept (pages "
-                "that are done scrape nothing until scrapy itemgraph expire --all)"
+                "ITEMGRAPH_KEEP_ITEMS = True, and crawl: what is scraped from then on is kept "
+                "(pages that are done scrape nothing until scrapy itemgraph expire --all)"
             )
         for feed in outputs:
             feed.close()
