@@ -99,6 +99,7 @@ def serve(call: Call) -> None:
             any_address=not is_near,
             simulate=_simulate(call),
             without_tokens=call.given.no_tokens,
+            channels=channels,
             crawl_terms=crawl_terms.CrawlTerms(
                 project=call.project,
                 list_spiders=_list_spiders(call),

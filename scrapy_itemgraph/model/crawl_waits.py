@@ -110,15 +110,16 @@ def _of_all_runners(given: Waits) -> str:
         return f"no runner of the project {one.project} lives"
     if one.tag is not None and not any(one.tag in runner.tags for runner in given.runners):
         return f"no living runner has the tag {one.tag}"
-    said = list(refusals.items())
-    more = f", nor can {len(said) - 1} more" if len(said) > 1 else ""
     fitting = [
-        (runner.name, refusals[runner.name])
+        runner
         for runner in given.runners
         if (one.tag in runner.tags if one.tag is not None else not runner.only_tagged)
     ]
-    name, why_not = (fitting or said)[0]
-    return f"runner {name}: {why_not}{more}"
+    if len(fitting) > 1 and all(not (each.drains or each.low) for each in fitting):
+        return f"all places of {len(fitting)} runners are taken"
+    first, *others = fitting or given.runners
+    more = f"; {len(others)} more cannot take it either" if others else ""
+    return f"runner {first.name}: {refusals[first.name]}{more}"
 
 
 def _not_active(given: Waits) -> Iterator[str]:

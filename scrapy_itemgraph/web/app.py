@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from scrapy_itemgraph.channels.channel import Channels
     from scrapy_itemgraph.web.graphs import Graphs
 
 STATIC = files("scrapy_itemgraph.web") / "static"
@@ -62,6 +63,7 @@ def create_app(
     simulate: Sequence[str] | None = None,
     without_tokens: bool = False,
     crawl_terms: CrawlTerms | None = None,
+    channels: Channels | None = None,
 ) -> FastAPI:
     """Make the application that serves graphs, which stay open as long as it is used.
 
@@ -69,7 +71,8 @@ def create_app(
     `allowed_hosts`, `"*"` being any; and with `any_address` under addresses that are numbers.
     Bodies have at most `body_limit` bytes. `simulate` is a command that simulates a task, up to its
     arguments; without one no task is. `crawl_terms` says which crawls may be added to the queue;
-    without them those of other projects, whose spiders are not looked up.
+    without them those of other projects, whose spiders are not looked up. `channels` are those to
+    which a test of notices is sent.
 
     Without tokens only this machine is served, and nobody where `allowed_hosts` or `any_address`
     say that others reach it. Nobody is served either once the last token is removed, unless, with
@@ -100,6 +103,7 @@ def create_app(
     app.state.searches = Searches()
     app.state.has_queue = HasQueue(graphs)
     app.state.crawl_terms = crawl_terms or CrawlTerms()
+    app.state.channels = channels
     app.state.numbers = metrics.Numbers(graphs)
     app.state.health = health.Health(graphs)
     problems.handle(app)

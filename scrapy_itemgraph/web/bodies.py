@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
@@ -174,8 +174,44 @@ class Terms(Given):
     keeps_fresh: bool = Field(default=False, description="it starts when a result falls due")
 
 
-class NewCrawl(Terms):
-    """A crawl that is put into the queue."""
+_Times = Annotated[str, Field(max_length=1000)] | Annotated[list[str], Field(max_length=100)]
+
+
+class GivenRule(Given):
+    """When something is due: one of `every`, `at` and `cron`."""
+
+    every: Period | None = Field(None, description="in real time, from now on")
+    at: _Times | None = Field(None, description="times of the day", examples=["03:00,15:30"])
+    cron: Text | None = Field(None, description="five fields", examples=["30 2 * * 1-5"])
+    time_zone: Text | None = Field(None, description="of at and cron", examples=["Europe/Berlin"])
+
+
+class ScheduleTerms(GivenRule):
+    """A schedule's rule, and what it does when it is late."""
+
+    catch_up: Literal["one", "none", "all"] = Field(
+        "one", description="of the due times that passed while no runner lived"
+    )
+    overlap: Literal["skip", "queue"] = Field(
+        "skip", description="of due times while the crawl is active still"
+    )
+    grace: Period = Field("10m", description='with "none": how late a start may be')
+    jitter: Period | None = Field(None, description="each start is later by up to that")
+    time_limit: Period | None = Field(None, description="how long a process may run")
+
+
+class NewSchedule(ScheduleTerms):
+    """A schedule of a crawl of the queue."""
+
+    crawl: Text
+
+
+class ChangedSchedule(ScheduleTerms):
+    """What is changed of a schedule: what is sent; null takes jitter and time_limit away."""
+
+
+class NewCrawl(Terms, GivenRule):
+    """A crawl that is put into the queue; with a rule it is started by that schedule alone."""
 
     spider: Text
     name: Text | None = Field(None, description="left out: made of the spider and its arguments")

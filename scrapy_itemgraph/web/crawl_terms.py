@@ -18,7 +18,9 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model import crawl_arguments
 from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
+from scrapy_itemgraph.model.crawl_states import NewCrawl
 from scrapy_itemgraph.tools.wording import closest, one_line
 
 # How fast, how far and how much is crawled, and what of it is told.
@@ -130,6 +132,36 @@ class CrawlTerms:
             said = f"there is no spider {name!r:.80}{closest(name, known)}"
             raise NotFoundError(f"{said}; the project has {listed}")
         return []
+
+    def new_crawl(
+        self,
+        spider: str,
+        project: str | None,
+        arguments: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        **terms: Any,
+    ) -> tuple[NewCrawl, list[str]]:
+        """Return a crawl that may be put into the queue, and what a person should know of it.
+
+        `terms` are those of `NewCrawl`.
+
+        Raises:
+            NotFoundError: the project has no spider of this name.
+            OperationError: a setting or variable that may not be given; or no project is.
+
+        """
+        of_project = self.of_project(project)
+        warnings = self.check_spider(spider, of_project)
+        new = NewCrawl(
+            spider=spider,
+            project=of_project,
+            arguments=crawl_arguments.texts(arguments),
+            settings=crawl_arguments.texts(settings),
+            ignored=self.ignored,
+            **terms,
+        )
+        self.check(new.arguments, new.settings)
+        return new, warnings
 
     def check(self, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Check what a crawl is to be started with.

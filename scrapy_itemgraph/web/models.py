@@ -18,6 +18,8 @@ from scrapy_itemgraph.model import (
     blobs,
     crawl_states,
     feed_exports,
+    notices,
+    schedule_terms,
     snapshots,
     work,
 )
@@ -30,6 +32,7 @@ from scrapy_itemgraph.store.admin import (
     job_reports,
     limit_reports,
     neighbours,
+    notice_lists,
     outstanding,
     overview,
     queue_reports,
@@ -411,11 +414,15 @@ class QueuedCrawl(BaseModel):
 
 
 class ListedCrawl(QueuedCrawl):
-    """A crawl in the list of the queue: why it waits, and who brought it into its state, when."""
+    """A crawl in the list of the queue: why it waits, and who brought it into its state, when.
+
+    `due_at` is when a schedule starts it next.
+    """
 
     why: str | None
     by: str | None
     since: datetime | None
+    due_at: datetime | None
 
 
 class AddedCrawl(QueuedCrawl):
@@ -547,3 +554,47 @@ class Reclaimed(BaseModel):
 
     target: str
     reason: str
+
+
+@of_record(schedule_terms.Schedule)
+class ScheduleFacts(BaseModel):
+    """A schedule of a crawl, and when it is due next; periods are in seconds."""
+
+    grace: float
+    jitter: float | None
+    time_limit: float | None
+
+
+class Schedule(ScheduleFacts):
+    """A schedule, and its rule in words."""
+
+    rule: str
+
+
+class RemovedSchedule(BaseModel):
+    """The number of a schedule that is gone."""
+
+    id: int
+
+
+class DueTime(BaseModel):
+    """A due time, and what the clock of its schedule's time zone says then."""
+
+    due: datetime
+    local: str
+
+
+@of_record(notice_lists.NoticeLine)
+class Notice(BaseModel):
+    """A notice: what people are told, whether it has arrived, and what each channel answered."""
+
+    state: str
+    detail: Json
+    answers: Json
+
+
+@of_record(notices.Answer)
+class NoticeAnswer(BaseModel):
+    """What one channel answered to a test."""
+
+    arrival: str

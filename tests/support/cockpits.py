@@ -11,7 +11,7 @@ import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvicorn
@@ -53,11 +53,14 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def cockpit(url: str) -> Iterator[str]:
-    """Serve the cockpit of a database, and yield its address without the last slash."""
+def cockpit(url: str, **given: Any) -> Iterator[str]:
+    """Serve the cockpit of a database, and yield its address without the last slash.
+
+    `given` is as `create_app` takes it.
+    """
     listening = socket.create_server(("127.0.0.1", 0))
     with Graphs.open(url) as graphs, listening:
-        app = create_app(graphs)
+        app = create_app(graphs, **given)
         server = _Server(uvicorn.Config(app, log_config=None, lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

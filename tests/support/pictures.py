@@ -16,7 +16,7 @@ from conftest import new_database
 from scrapy_itemgraph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
-from support import cockpits, failing_books, servers, sites
+from support import cockpits, failing_books, filled_queue, servers, sites
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -50,6 +50,23 @@ def pages(url: str, site: str) -> dict[str, str]:
         "done": "/crawls/books/done",
         "simulate": f"/crawls/books/simulate?id={largest.example.item}&task={largest.task}",
         "nothing": "/crawls/books/item?id=URL:nowhere",
+    }
+
+
+def pages_of_queue(url: str) -> dict[str, str]:
+    """Return the paths of the pages of a filled queue, by the names of their pictures."""
+    with ItemGraph.open(url) as graph:
+        running = graph.jobs.list(is_open=True)[-1].id
+        failed = graph.jobs.list(crawl="prices")[0].id
+        schedule = graph.schedules.list()[-1].id
+    tabs = ("queue", "runners", "jobs", "schedules", "notices")
+    return {
+        **{tab: f"/{tab}" for tab in tabs},
+        "queued-crawl": "/crawls/books/queue",
+        "new-crawl": "/queue/add",
+        "job": f"/jobs/{running}",
+        "job-failed": f"/jobs/{failed}",
+        "schedule": f"/schedules/{schedule}",
     }
 
 
@@ -98,6 +115,8 @@ def main() -> None:
             shop.release()
             project.finish(process)
             take(browser, address, pages(url, shop.url), given.folder)
+            filled_queue.fill(url)
+            take(browser, address, pages_of_queue(url), given.folder)
 
 
 if __name__ == "__main__":

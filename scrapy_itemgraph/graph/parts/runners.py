@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.store.admin import runner_reports
 from scrapy_itemgraph.store.registry import job_changes, runners
 
@@ -73,6 +74,8 @@ class Runners:
             OperationError: it would take tagged crawls alone, and has no tag.
 
         """
+        for tag in tags or ():
+            input_checks.check_text(tag, "tag")
         given = {"tags": tags, "only_tagged": only_tagged, "preempts": preempts}
 
         def within(connection: Connection) -> runner_reports.RunnerLine:

@@ -13,6 +13,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import crawl_waits, input_checks, moments
 from scrapy_itemgraph.model.crawl_states import STATE_EVENTS, CrawlEvent, State
 from scrapy_itemgraph.model.crawl_waits import RunnerView, Waits
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import queue_reports
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
@@ -55,6 +56,14 @@ RUNNERS = text(f"""
     ORDER BY r.name
 """)  # noqa: S608 - our own condition
 
+# Of each crawl the schedule that is due next.
+NEXT_DUE = text("""
+    SELECT DISTINCT ON (s.crawl_id) c.name AS crawl, s.id, s.next_at
+    FROM schedules s JOIN crawls c ON c.id = s.crawl_id
+    WHERE s.crawl_id = ANY (:crawls) AND s.is_enabled AND s.next_at IS NOT NULL
+    ORDER BY s.crawl_id, s.next_at, s.id
+""")
+
 USERS_OF_RESOURCES = text("""
     SELECT l.name AS resource, c.id, c.name
     FROM jobs j JOIN crawls c ON c.id = j.crawl_id JOIN limits l ON l.id = c.resource_id
@@ -73,12 +82,16 @@ INTO_STATES = text("""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedCrawl:
-    """A crawl of the queue; `why` it waits, or is not active; `since` when, and by whom."""
+    """A crawl of the queue; `why` it waits, or is not active; `since` when, and by whom.
+
+    `due_at` is when a schedule starts it next.
+    """
 
     crawl: ManagedCrawl
     why: str | None
     by: str | None
     since: datetime | None
+    due_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +125,7 @@ def page(
         OperationError: `after` is no place in the queue.
 
     """
+    engine.hot_path(connection)
     begins = None if after is None else _read(after)
     found: list[Any] = []
     left = LOOKED_AT if tag is not None else limit
@@ -187,6 +201,9 @@ def _described(connection: Connection, rows: Sequence[Row[Any]]) -> list[QueuedC
     crawls = {one.name: one for one in queue_reports.named(connection, list(numbers))}
     now = connection.execute(queue_reports.NOW).scalar_one()
     events = _events(connection, list(numbers.values()))
+    due = {
+        row.crawl: row for row in connection.execute(NEXT_DUE, {"crawls": list(numbers.values())})
+    }
     runners = connection.execute(RUNNERS).all()
     users = connection.execute(USERS_OF_RESOURCES).all()
     described = []
@@ -199,6 +216,8 @@ def _described(connection: Connection, rows: Sequence[Row[Any]]) -> list[QueuedC
             processes=crawl.jobs,
             runners=[_view(one, numbers[name]) for one in runners if one.project == crawl.project],
             resource_user=_user(users, crawl.resource, numbers[name]),
+            schedule=due[name].id if name in due else None,
+            due_at=due[name].next_at if name in due else None,
         )
         event = waits.into_state
         described.append(
@@ -207,6 +226,7 @@ def _described(connection: Connection, rows: Sequence[Row[Any]]) -> list[QueuedC
                 why=crawl_waits.why(waits),
                 by=None if event is None else event.by,
                 since=None if event is None else event.at,
+                due_at=waits.due_at,
             )
         )
     return described

@@ -10,7 +10,9 @@ from scrapy_itemgraph.web.api import (
     items,
     jobs,
     limits,
+    notices,
     queue,
+    schedules,
     tasks,
     work,
 )
@@ -27,3 +29,5 @@ router.include_router(crawls.all_crawls, prefix="/api/v1", tags=["crawls"])
 router.include_router(limits.router, prefix="/api/v1", tags=["limits"])
 router.include_router(queue.router, prefix="/api/v1", tags=["queue"])
 router.include_router(jobs.router, prefix="/api/v1", tags=["queue"])
+router.include_router(schedules.router, prefix="/api/v1", tags=["queue"])
+router.include_router(notices.router, prefix="/api/v1", tags=["queue"])

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Query, Response
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import crawl_arguments, crawl_waits, documents, periods
-from scrapy_itemgraph.model.crawl_states import Change, ManagedCrawl, NewCrawl, State
-from scrapy_itemgraph.web import bodies, models
+from scrapy_itemgraph.model.crawl_states import Change, ManagedCrawl, State
+from scrapy_itemgraph.web import bodies, models, schedule_terms
 from scrapy_itemgraph.web.access import Reader, Steerer
 from scrapy_itemgraph.web.crawl_terms import Terms
 from scrapy_itemgraph.web.documents import answer, page
@@ -41,10 +41,12 @@ def list_queue(
     """
     found = graphs.served.queue.page(state, tag=tag, after=after, limit=limit)
     rows = [
-        {**_plain(one.crawl), "why": one.why, "by": one.by, "since": one.since}
-        for one in found.rows
+        {**_plain(one.crawl), **{name: getattr(one, name) for name in _WHY}} for one in found.rows
     ]
     return answer({"rows": rows, "next": found.next})
+
+
+_WHY = ("why", "by", "since", "due_at")
 
 
 @router.post("/queue", response_model=models.AddedCrawl, status_code=201)
@@ -53,28 +55,22 @@ def add_crawl(
 ) -> Response:
     """Put a crawl into the queue, which a runner of its project takes when it is its turn.
 
-    A crawl that was started by hand with the same spider and arguments goes on as this one.
+    A crawl that was started by hand with the same spider and arguments goes on as this one. With
+    `every`, `at` or `cron` it is started by that schedule alone, and not now.
     """
     graph = graphs.served
-    project = terms.of_project(given.project)
-    warnings = terms.check_spider(given.spider, project)
-    arguments, settings = (
-        crawl_arguments.texts(given.arguments),
-        crawl_arguments.texts(given.settings),
-    )
-    terms.check(arguments, settings)
-    new = NewCrawl(
-        spider=given.spider,
-        project=project,
+    new, warnings = terms.new_crawl(
+        given.spider,
+        given.project,
+        given.arguments,
+        given.settings,
         name=given.name,
-        arguments=arguments,
-        settings=settings,
-        ignored=terms.ignored,
         is_paused=given.paused,
         time_limit=_period(given.time_limit),
         **{name: getattr(given, name) for name in _PLAIN},
     )
-    added = graph.queue.add(new, by=visitor.by)
+    schedule = schedule_terms.of_new_crawl(given.model_dump(), is_paused=given.paused)
+    added = graph.queue.add(new, by=visitor.by, schedule=schedule)
     document = {
         **_plain(graph.queue.get(added.name)),
         "explained": _sentences(graph, added.name),

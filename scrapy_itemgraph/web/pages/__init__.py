@@ -17,11 +17,14 @@ from scrapy_itemgraph.web.pages import (
     jobs,
     limits,
     live,
+    notices,
     queue,
     runners,
     runs,
+    schedules,
     search,
     simulations,
+    steering,
     tasks,
     workers,
     worklist,
@@ -29,5 +32,20 @@ from scrapy_itemgraph.web.pages import (
 
 router = APIRouter(include_in_schema=False)
 _WORK = (worklist, failures, item_lists, items, blobs, simulations)
-for subject in (crawls, *_WORK, tasks, limits, runs, workers, search, live, queue, runners, jobs):
+for subject in (
+    crawls,
+    *_WORK,
+    tasks,
+    limits,
+    runs,
+    schedules,
+    workers,
+    search,
+    live,
+    notices,
+    steering,
+    queue,
+    runners,
+    jobs,
+):
     router.include_router(subject.router)

@@ -6,12 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import HTMLResponse
+from starlette.responses import Response
 
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.web import bodies
-from scrapy_itemgraph.web.access import Reader
+from scrapy_itemgraph.web.access import Operator, Reader, Steerer
 from scrapy_itemgraph.web.graphs import AllGraphs
-from scrapy_itemgraph.web.pages.rendering import page
-from scrapy_itemgraph.web.pages.routes import PageRoute
+from scrapy_itemgraph.web.pages import messages
+from scrapy_itemgraph.web.pages.rendering import page, short
+from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
 from scrapy_itemgraph.web.parameters import AfterNumber
 
 router = APIRouter(route_class=PageRoute)
@@ -52,3 +55,39 @@ def job(request: Request, visitor: Reader, graphs: AllGraphs, number: JobNumber)
     found = graphs.served.jobs.get(number)
     log = graphs.served.jobs.log(number)
     return page(request, "job.html", visitor=visitor, tab="jobs", found=found, log=log)
+
+
+@router.post("/jobs/{number}/cancel", name="cancel-job")
+def cancel(
+    request: Request, visitor: Steerer, graphs: AllGraphs, number: JobNumber, _form: Fields
+) -> Response:
+    """Cancel a job that waits, or have its process end in order."""
+    crawl = graphs.served.jobs.cancel(number, by=visitor.by)
+    text = f"Job {number} ends. {short(crawl)} stays active: pause it to keep it from going on."
+    return messages.say(request, back_to(request, f"/jobs/{number}"), text)
+
+
+@router.post("/jobs/{number}/retry", name="retry-job")
+def retry(
+    request: Request, visitor: Steerer, graphs: AllGraphs, number: JobNumber, _form: Fields
+) -> Response:
+    """Have another process do what a job did."""
+    made, crawl = graphs.served.jobs.retry(number, by=visitor.by)
+    root: str = request.scope.get("root_path", "").rstrip("/")
+    return messages.say(request, f"{root}/jobs/{made}", f"Job {made} of {short(crawl)} waits.")
+
+
+@router.post("/jobs/{number}/reclaim", name="reclaim-job")
+def reclaim(
+    request: Request, visitor: Operator, graphs: AllGraphs, number: JobNumber, form: Fields
+) -> Response:
+    """End a job whose process nobody sees."""
+    graphs.served.jobs.reclaim(number, _why(form), by=visitor.by)
+    text = f"Job {number} is over, and what it had is free."
+    return messages.say(request, back_to(request, f"/jobs/{number}"), text)
+
+
+def _why(form: Form) -> str:
+    if not form["reason"]:
+        raise OperationError("say why it is taken away")
+    return form["reason"]

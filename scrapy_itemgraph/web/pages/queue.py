@@ -11,9 +11,11 @@ from fastapi.responses import HTMLResponse
 from pydantic import AwareDatetime
 from starlette.responses import StreamingResponse
 
-from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import counts, crawl_waits, crawl_words
+from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.model import counts, crawl_waits, crawl_words, periods
 from scrapy_itemgraph.model.crawl_states import State
+from scrapy_itemgraph.tools.wording import format_period
+from scrapy_itemgraph.web import bodies
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
 from scrapy_itemgraph.web.pages import links, summaries
@@ -22,8 +24,10 @@ from scrapy_itemgraph.web.pages.routes import PageRoute
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from datetime import timedelta
 
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.crawl_states import ManagedCrawl
     from scrapy_itemgraph.store.admin.queue_pages import QueuedCrawl
     from scrapy_itemgraph.store.admin.runner_reports import RunnerLine
     from scrapy_itemgraph.web.streams import Streams
@@ -77,8 +81,9 @@ async def live(
     """Send the queue whenever it changes, as long as somebody listens."""
     streams: Streams = request.app.state.streams
     root = root_of(request)
-    read = partial(_parts, graphs.served, root, state=state, tag=tag, after=after)
-    key = ("queue", root, state, tag, after)
+    asked = {"state": state, "tag": tag, "after": after}
+    read = partial(parts_of_queue, graphs.served, root, visitor.may_steer, **asked)
+    key = ("queue", root, visitor.may_steer, *asked.values())
     return streams.answer(request, visitor, key, read, event="parts", since=since)
 
 
@@ -88,12 +93,12 @@ def root_of(request: Request) -> str:
     return root
 
 
-def _parts(graph: ItemGraph, root: str, **asked: str) -> dict[str, Any]:
-    seen = _seen(graph, root, **asked)
-    return {
-        "parts": {"queue": part("parts/queue.html", root=root, to=partial(_to, root), **seen)},
-        "stamps": {},
-    }
+def parts_of_queue(graph: ItemGraph, root: str, may_steer: bool, **asked: str) -> dict[str, Any]:
+    """Return the HTML of the part of the queue's page that moves."""
+    here = f"{root}/queue{links.query(**asked)}"
+    given = {"root": root, "to": partial(to_crawl, root), "may_steer": may_steer, "here": here}
+    html = part("parts/queue.html", **given, **_seen(graph, root, **asked))
+    return {"parts": {"queue": html}, "stamps": {}}
 
 
 def _seen(graph: ItemGraph, root: str, *, state: str, tag: str, after: str) -> dict[str, Any]:
@@ -129,7 +134,8 @@ def _in_short(runners: Sequence[RunnerLine]) -> str:
     return f"{len(living)} {lives}, {busy} of {counts.many(places, 'place')} busy"
 
 
-def _to(root: str, name: str, crawl: str, **filters: Any) -> str:
+def to_crawl(root: str, name: str, crawl: str, **filters: Any) -> str:
+    """Return the address of a page of a crawl."""
     return root + links.of_crawl(crawl, name, **filters)
 
 
@@ -144,29 +150,86 @@ def _progress(graph: ItemGraph, rows: Sequence[QueuedCrawl]) -> dict[str, Any]:
 
 @router.get("/crawls/{crawl:segment}/queue", name="steer")
 def crawl(
-    request: Request, visitor: Reader, graph: CrawlGraph, before: int | None = None
+    request: Request,
+    visitor: Reader,
+    graph: CrawlGraph,
+    before: Annotated[int | None, Query(ge=1, lt=bodies.INT64)] = None,
 ) -> HTMLResponse:
     """Show a crawl of the queue: its terms, why it runs or waits, its jobs and its history."""
     name = graph.crawl
-    try:
-        found = graph.queue.get(name)
-    except NotFoundError:
+    if not graph.queue.named([name]):
         graph.crawls.next_start()  # or a NotFoundError that there is no such crawl
-        found = None
-    if found is None:
         return page(request, "steer.html", visitor=visitor, crawl=name, tab="queue", found=None)
-    waits = graph.queue.explain(name)
-    events = graph.queue.history(name, before=before, limit=_EVENTS)
+    seen = _of_crawl(graph, before)
+    root = root_of(request)
+    live_at = None if before else f"{root}/queue/{links.segment(name)}/live"
     return page(
         request,
         "steer.html",
         visitor=visitor,
         crawl=name,
         tab="queue",
-        found=found,
-        sentences=list(crawl_waits.sentences(waits)),
-        processes=graph.queue.processes(name),
-        jobs=graph.jobs.list(crawl=name, limit=_JOBS),
-        events=[(one, crawl_words.details(one.detail)) for one in events],
-        older=events[-1].id if len(events) == _EVENTS else None,
+        live_at=live_at,
+        terms=_as_fields(seen["found"]),
+        runners=[one.name for one in seen["waits"].runners],
+        **seen,
     )
+
+
+@router.get("/queue/{crawl:segment}/live", name="steer-live")
+async def live_crawl(
+    request: Request, visitor: Reader, graph: CrawlGraph, since: AwareDatetime | None = None
+) -> StreamingResponse:
+    """Send a crawl of the queue whenever it changes, as long as somebody listens."""
+    streams: Streams = request.app.state.streams
+    root, may_steer = root_of(request), visitor.may_steer
+    key = ("steer", root, may_steer, request.path_params["crawl"])
+    read = partial(parts_of_crawl, graph, root, may_steer)
+    return streams.answer(request, visitor, key, read, event="parts", since=since)
+
+
+def parts_of_crawl(graph: ItemGraph, root: str, may_steer: bool) -> dict[str, Any]:
+    """Return the HTML of the parts of a crawl's page that move."""
+    seen = _of_crawl(graph)
+    here = root + links.of_crawl(graph.crawl, "queue")
+    given = {"root": root, "to": partial(to_crawl, root), "may_steer": may_steer, "here": here}
+    parts = {
+        "steer": part("parts/steer.html", **given, **seen),
+        "failures-badge": part("parts/failures-badge.html", **seen),
+    }
+    return {"parts": parts, "stamps": {}}
+
+
+def _of_crawl(graph: ItemGraph, before: int | None = None) -> dict[str, Any]:
+    """Return what the page of a crawl of the queue shows of it."""
+    name = graph.crawl
+    waits = graph.queue.explain(name)
+    events = graph.queue.history(name, before=before, limit=_EVENTS)
+    (overview,) = graph.crawls.overview(name)
+    numbers = summaries.of_overview(overview)
+    return {
+        "found": waits.crawl,
+        "waits": waits,
+        "sentences": list(crawl_waits.sentences(waits)),
+        "progress": numbers["progress"] if waits.crawl.run else None,
+        "failures_badge": counts.shown(numbers["failures"]) if numbers["failures"] else "",
+        "processes": graph.queue.processes(name),
+        "jobs": graph.jobs.list(crawl=name, limit=_JOBS),
+        "schedules": graph.schedules.list(crawl=name, limit=_JOBS),
+        "events": [(one, crawl_words.details(one.detail)) for one in events],
+        "older": events[-1].id if len(events) == _EVENTS else None,
+    }
+
+
+def _as_fields(one: ManagedCrawl) -> dict[str, Any]:
+    """Return a crawl's terms as the fields of its form have them."""
+    limit = "" if one.time_limit is None else _period(one.time_limit)
+    terms = {"nice": one.nice, "concurrency": one.concurrency, "time_limit": limit}
+    return terms | {name: getattr(one, name) or "" for name in ("tag", "note", "resource")}
+
+
+def _period(period: timedelta) -> str:
+    """Return a period as it may be typed, exactly."""
+    seconds = period.total_seconds()
+    text = format_period(seconds).replace(" ", "")
+    return text if periods.parse_period(text, "it") == period else f"{seconds:g}"

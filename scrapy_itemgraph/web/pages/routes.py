@@ -54,9 +54,9 @@ class PageRoute(APIRoute):
 def _of_error(request: Request, error: ItemGraphError) -> Response:
     crawl = request.path_params.get("crawl")
     is_answered = isinstance(error, OperationError | MissingRightError)
-    if request.method == "POST" and crawl and is_answered:
+    if request.method == "POST" and is_answered:
         # Back to where the button was; two people may have pressed it.
-        back = back_to(request, links.of_crawl(crawl))
+        back = back_to(request, links.of_crawl(crawl) if crawl else "/")
         return messages.say(request, back, str(error), kind="bad")
     away = isinstance(error, DatabaseError) and not isinstance(error, MissingRightError)
     return refusal(request, problems.of_error(error), away=away)

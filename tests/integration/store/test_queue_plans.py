@@ -10,11 +10,12 @@ import pytest
 import sqlalchemy as sa
 from support.plans import explaining
 
+from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.model.runners import Terms
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import awakening
-from scrapy_itemgraph.store.admin import job_reports, queue_reports
+from scrapy_itemgraph.store.admin import job_reports, queue_pages, queue_reports
 from scrapy_itemgraph.store.registry import (
     crawl_ends,
     crawl_queue,
@@ -111,6 +112,22 @@ def test_what_happens_to_one_crawl_reads_few_rows(filled):
         job_reports.jobs(filled, crawl="over 7")
         job_reports.jobs(filled, is_open=True)
 
+    assert too_many(explained) == {}
+
+
+def test_a_page_of_the_queue_reads_few_rows(filled):
+    """A page of the queue, and why its crawls wait, reads no crawls before it or behind it."""
+    with explaining(filled) as explained:
+        runners.register(filled, TERMS, **OWN)
+        first = queue_pages.page(filled, list(State), limit=4)
+        after = queue_pages.page(filled, list(State), after=first.next, limit=4)
+        over = queue_pages.page(filled, [State.FINISHED], limit=4)
+        older = queue_pages.page(filled, [State.FINISHED], after=over.next, limit=4)
+        assert queue_pages.exists(filled)
+
+    assert [one.crawl.place for one in (*first.rows, *after.rows)] == list(range(1, 9))
+    names = [f"over {number}" for number in range(FINISHED, FINISHED - 8, -1)]
+    assert [one.crawl.name for one in (*over.rows, *older.rows)] == names
     assert too_many(explained) == {}
 
 

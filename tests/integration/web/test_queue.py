@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import pytest
 import sqlalchemy as sa
-from support import steering, web_servers
+from support import filled_queue, steering, web_servers
 
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.store.registry import job_ends
 from scrapy_itemgraph.web.app import create_app
 from scrapy_itemgraph.web.crawl_terms import CrawlTerms
 from scrapy_itemgraph.web.graphs import Graphs
+from scrapy_itemgraph.web.pages import queue as queue_page
+from scrapy_itemgraph.web.pages import runners as runners_page
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -160,6 +164,146 @@ def test_pages_of_the_queue_follow_its_order(ask, database) -> None:
     assert ask("GET", f"{Q}?after=x").status_code == 422
 
 
+FORM = {"content-type": "application/x-www-form-urlencoded", "accept": "text/html"}
+
+
+def posted(ask, path, **fields) -> httpx.Response:
+    """Send a form, as a button on a page does."""
+    return ask("POST", path, headers=FORM, content=urlencode(fields))
+
+
+def test_forms_add_set_and_steer_as_the_command_line_does(ask, graph) -> None:
+    """The cockpit's forms put a crawl into the queue and change it; what is wrong stays in them."""
+    new = {"spider": "s", "project": "p", "arguments": "page=2\n", "time_limit": "1h", "nice": "3"}
+    wrong = posted(ask, "/queue/add", **new, settings="FEEDS={}", note="for ann")
+    assert (wrong.status_code, "--allow-setting FEEDS" in wrong.text) == (422, True)
+    assert 'value="for ann"' in wrong.text
+    assert "is not NAME=VALUE" in posted(ask, "/queue/add", **new | {"arguments": "x"}).text
+    added = posted(ask, "/queue/add", **new, settings="LOG_LEVEL = INFO", tag="")
+    assert added.headers["location"] == "/crawls/s%3Apage%3D2/queue"
+    one = graph.queue.get("s:page=2")
+    assert (one.nice, one.tag, one.settings) == (3, None, {"LOG_LEVEL": "INFO"})
+    at = "/queue/s%3Apage%3D2"
+    same = {"nice": "3", "concurrency": "1", "time_limit": "1h"}
+    posted(ask, f"{at}/set", **same)
+    posted(ask, f"{at}/set", **same | {"tag": "big", "nice": "-1"}, settings="DOWNLOAD_DELAY=2")
+    assert graph.queue.history("s:page=2", limit=1)[0].detail["changed"] == [
+        "nice",
+        "start_settings",
+        "tag",
+    ]
+    assert len(graph.queue.history("s:page=2")) == 2
+    for verb, state in (("pause", "paused"), ("resume", "active"), ("abort", "aborted")):
+        posted(ask, f"{at}/{verb}", reason="because")
+        assert graph.queue.get("s:page=2").state == state
+    refused = posted(ask, f"{at}/pause", back="/queue")
+    assert refused.headers["location"] == "/queue"
+    posted(ask, f"{at}/revive")
+    assert graph.queue.get("s:page=2").state == "active"
+    assert posted(ask, f"{at}/lock", runner="box").status_code == 404
+    posted(ask, f"{at}/unlock")
+
+
+def test_schedules_are_added_changed_and_removed(ask, graph, database) -> None:
+    """A crawl is started by schedules over HTTP and by forms; the next times are told."""
+    steering.committed(database, steering.add, name="c")
+    given = {"crawl": "c", "at": "03:00", "time_zone": "Europe/Berlin", "jitter": "30m"}
+    added = ask("POST", "/api/v1/schedules", given)
+    assert added.status_code == 201, added.text
+    made = added.json()
+    assert (made["rule"], made["jitter"], made["is_enabled"]) == (
+        "at 03:00 Europe/Berlin",
+        1800,
+        True,
+    )
+    one = f"/api/v1/schedules/{made['id']}"
+    due = ask("GET", f"{one}/next?count=2&after=2026-03-28T12:00Z").json()
+    assert [each["due"] for each in due] == [
+        "2026-03-29T01:00:00+00:00",
+        "2026-03-30T01:00:00+00:00",
+    ]
+    changed = ask("PATCH", one, {"every": "6h", "jitter": None}).json()
+    assert (changed["rule"], changed["jitter"]) == ("every 6h", None)
+    assert ask("POST", f"{one}/disable").json()["is_enabled"] is False
+    assert ask("POST", f"{one}/enable").json()["is_enabled"] is True
+    wrong = ask("POST", "/api/v1/schedules", {"crawl": "c", "cron": "x"})
+    assert (wrong.status_code, "five" in wrong.json()["detail"]) == (422, True)
+    assert ask("GET", "/api/v1/schedules?crawl=c").json()["rows"] == [ask("GET", one).json()]
+    assert ask("DELETE", one).json() == {"id": made["id"]}
+    assert ask("GET", one).status_code == 404
+
+    rule = {"kind": "cron", "when": "30 2 * * 1-5", "time_zone": "UTC"}
+    more = {"catch_up": "none", "overlap": "queue", "grace": "5m", "jitter": "", "time_limit": ""}
+    posted(ask, "/schedules", crawl="c", **rule, **more)
+    (one,) = graph.schedules.list()
+    assert (str(one.rule), one.catch_up, one.overlap) == ("cron 30 2 * * 1-5 UTC", "none", "queue")
+    shown = ask("GET", f"/schedules/{one.id}", headers=FORM).text
+    assert "The next times" in shown
+    posted(ask, f"/schedules/{one.id}/set", **rule | {"when": "0 4 * * *"}, **more)
+    assert str(graph.schedules.get(one.id).rule) == "cron 0 4 * * * UTC"
+    posted(ask, f"/schedules/{one.id}/disable")
+    assert "disabled" in ask("GET", "/schedules", headers=FORM).text
+    assert "due again" not in ask("GET", "/queue", headers=FORM).text
+    posted(ask, f"/schedules/{one.id}/enable")
+    assert "due again" in ask("GET", "/queue", headers=FORM).text
+    posted(ask, f"/schedules/{one.id}/remove")
+    assert graph.schedules.list() == []
+    body = {"spider": "s", "project": "p", "name": "nightly", "at": "03:00"}
+    assert ask("POST", Q, body | {"paused": True}).status_code == 422
+    assert ask("POST", Q, body).json()["state"] != "active"
+
+
+def test_notices_are_listed_and_tested(ask, graph, database) -> None:
+    """A notice is shown with its delivery; a test says where this server tells nobody."""
+    steering.committed(database, steering.add, name="c")
+    ask("POST", f"{Q}/c/abort", {"reason": "enough"})
+    (one,) = ask("GET", "/api/v1/notices?crawl=c").json()["rows"]
+
+    assert (one["what"], one["crawl"], one["tries"]) == ("aborted", "c", 0)
+    refused = ask("POST", "/api/v1/notices/test")
+    assert (refused.status_code, "tells nobody" in refused.text) == (422, True)
+    page = ask("GET", "/notices", headers=FORM).text
+    assert "aborted" in page
+    assert "tells nobody" in page
+
+
+WRONG = ("a\0b", "\u202e" * 2000, "9" * 40, "1e309", "[]", '["active", "p", 0, "x", 1]')
+FORMS = {
+    "/queue/add": ("spider", "name", "project", "arguments", "nice", "time_limit", "kind", "when"),
+    "/queue/c/set": ("nice", "concurrency", "tag", "note", "resource", "time_limit", "settings"),
+    "/queue/c/pause": ("reason", "back"),
+    "/queue/c/lock": ("runner", "place"),
+    "/schedules": ("crawl", "kind", "when", "time_zone", "catch_up", "grace", "jitter"),
+    "/runners/box/set": ("tags",),
+    "/runners/box/reclaim": ("reason",),
+}
+QUERIES = {
+    "/queue": ("state", "tag", "after"),
+    "/jobs": ("crawl", "open", "after"),
+    "/schedules": ("crawl", "after"),
+    "/notices": ("crawl", "after"),
+    "/crawls/c/queue": ("before",),
+}
+
+
+def test_nonsense_is_refused_in_words(ask, database, ran) -> None:
+    """Whatever stands in a field or an address of these pages, the answer is a page, and no 5xx."""
+    steering.committed(database, steering.add, name="c")
+    ran("INSERT INTO runners (name, project, places) VALUES ('box', 'proj', 1)")
+    ran("INSERT INTO places (runner_id, number) SELECT id, 1 FROM runners")
+    good = {"spider": "s", "project": "p", "crawl": "c", "runner": "box", "kind": "at"}
+    for path, names in FORMS.items():
+        for name in names:
+            for wrong in WRONG:
+                answer = posted(ask, path, **good | {name: wrong})
+                assert answer.status_code < 500, (path, name, wrong, answer.text)
+    for path, names in QUERIES.items():
+        for name in names:
+            for wrong in WRONG:
+                answer = ask("GET", path, params={name: wrong}, headers=FORM)
+                assert answer.status_code < 500, (path, name, wrong, answer.text)
+
+
 @pytest.fixture
 def ran(database) -> Callable[[str], None]:
     """Return a function that runs a statement."""
@@ -250,3 +394,23 @@ def test_pages_of_the_queue_say_what_the_api_says(ask, database, ran) -> None:
         pass
     assert "is not in the queue" in ask("GET", "/crawls/by%20hand/queue", **page).text
     assert ask("GET", "/crawls/nope/queue", **page).status_code == 404
+
+
+def test_what_is_sent_as_it_changes_is_what_the_pages_have(ask, graph, database) -> None:
+    """The parts of the queue, of a crawl and of runners that move are those of their pages."""
+    filled_queue.fill(database)
+    page = {"headers": FORM}
+    streamed = {
+        "/queue": queue_page.parts_of_queue(graph, "", True, state="", tag="", after=""),
+        "/crawls/books/queue": queue_page.parts_of_crawl(graph.of("books"), "", True),
+        "/runners": runners_page.parts_of_runners(graph, "", True),
+    }
+    for path, sent in streamed.items():
+        shown = without_times(ask("GET", path, **page).text)
+        for name, part in sent["parts"].items():
+            assert name == "failures-badge" or without_times(part) in shown, path
+
+
+def without_times(html: str) -> str:
+    """Return HTML without what changes from one second to the next, and without spaces."""
+    return re.sub(r"<time.*?</time>|[0-9]+[smhd]\b|\s+", "", html)
