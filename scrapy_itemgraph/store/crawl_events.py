@@ -14,6 +14,8 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import input_checks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.crawl_states import Event
@@ -24,6 +26,14 @@ NOTE = text("""
     INSERT INTO crawl_events (crawl_id, at, by, what, detail)
     VALUES (:crawl, clock_timestamp(), :by, :what, CAST(:detail AS json))
     RETURNING id
+""")
+
+NOTE_ALL = text("""
+    INSERT INTO crawl_events (crawl_id, at, by, what, detail)
+    SELECT noted.crawl, clock_timestamp(), noted.by, :what, CAST(noted.detail AS json)
+    FROM unnest(CAST(:crawls AS int[]), CAST(:by AS text[]), CAST(:details AS text[]))
+        WITH ORDINALITY AS noted(crawl, by, detail, place)
+    ORDER BY noted.place
 """)
 
 
@@ -41,3 +51,19 @@ def note(connection: Connection, crawl_id: int | None, by: str, what: Event, **d
     written = {**given, "detail": input_checks.write_json(detail)}
     number: int = connection.execute(NOTE, written).scalar_one()
     return number
+
+
+def note_all(
+    connection: Connection, what: Event, noted: Sequence[tuple[int, str, Mapping[str, Any]]]
+) -> None:
+    """Write down what became true of several crawls, in order: of each who did it, and its detail.
+
+    The transaction has the queue's lock.
+    """
+    columns = {
+        "what": what,
+        "crawls": [crawl_id for crawl_id, _, _ in noted],
+        "by": [by for _, by, _ in noted],
+        "details": [input_checks.write_json(detail) for _, _, detail in noted],
+    }
+    connection.execute(NOTE_ALL, columns)

@@ -18,11 +18,12 @@ from scrapy_itemgraph.model.jobs import JobState
 from scrapy_itemgraph.model.schedule_terms import stored_rule
 from scrapy_itemgraph.model.schedules import CatchUp, Overlap
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.crawl_events import lock_queue, note
-from scrapy_itemgraph.store.registry import crawl_queue, notices
+from scrapy_itemgraph.store import notify
+from scrapy_itemgraph.store.crawl_events import lock_queue, note, note_all
+from scrapy_itemgraph.store.registry import notices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -92,6 +93,22 @@ READY = text(f"""
 """)  # noqa: S608 - our own condition
 
 
+# Behind all who wait, one after the other.
+BEGIN = text("""
+    WITH begun AS (
+        UPDATE crawls c SET state = 'active', state_reason = NULL, next_at = NULL, crashes = 0,
+            crashed_at_pages = NULL,
+            queued_at = (SELECT clock_timestamp()) + ready.place * interval '1 microsecond'
+        FROM unnest(CAST(:crawls AS int[])) WITH ORDINALITY AS ready(id, place)
+        WHERE c.id = ready.id AND c.id = ANY (CAST(:crawls AS int[]))
+        RETURNING ready.place, c.*)
+    SELECT b.id, b.nice, b.concurrency, b.tag, CAST(b.queued_at AS text) AS queued_at,
+        CAST(b.next_at AS text) AS next_at,
+        (SELECT l.name FROM limits l WHERE l.id = b.resource_id) AS resource
+    FROM begun b ORDER BY b.place
+""")
+
+
 class _Step(NamedTuple):
     """What becomes of a schedule that is due: a job, if one is made, and when it is due next.
 
@@ -133,8 +150,8 @@ def start_due(connection: Connection, now: datetime | None = None) -> int:
     ready: dict[int, Any] = {}  # the first job of each crawl
     for row in sorted(connection.execute(READY, given).all(), key=attrgetter("job")):
         ready.setdefault(row.crawl_id, row)
-    for row in ready.values():
-        _begin(connection, row)
+    if ready:
+        _begin(connection, ready)
     return len(steps) + len(ready)
 
 
@@ -234,13 +251,18 @@ def _tell(connection: Connection, one: _Step) -> None:
     notices.write(connection, one.crawl_id, MISSED, **told)
 
 
-def _begin(connection: Connection, row: Any) -> None:
-    """Have a crawl at its end begin another run, behind all who wait."""
-    told: dict[str, Any] = {"job": row.job}
-    by = "a job that waits"
-    if row.schedule_id is not None:
-        by = f"schedule {row.schedule_id}"
-        told |= {"schedule": row.schedule_id, "due_at": str(row.due_at)}
-    crawl_queue.put(
-        connection, row.crawl_id, State.ACTIVE, Event.SCHEDULED, by=by, requeue=True, **told
-    )
+def _begin(connection: Connection, ready: Mapping[int, Any]) -> None:
+    """Have crawls at their end begin another run, for the job of each."""
+    noted = []
+    for begun in connection.execute(BEGIN, {"crawls": list(ready)}).mappings():
+        terms = dict(begun)
+        row = ready[terms.pop("id")]
+        told: dict[str, Any] = {"job": row.job}
+        by = "a job that waits"
+        if row.schedule_id is not None:
+            by = f"schedule {row.schedule_id}"
+            told |= {"schedule": row.schedule_id, "due_at": str(row.due_at)}
+        told |= {"state": State.ACTIVE, "reason": None, **terms}
+        noted.append((row.crawl_id, by, told))
+    note_all(connection, Event.SCHEDULED, noted)
+    notify.tell_runners(connection)
