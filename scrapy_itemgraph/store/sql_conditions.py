@@ -60,20 +60,21 @@ IS_CALLED_FOR = """EXISTS (
                             ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
                         WHERE g.item_id = f.item_id AND tt.task_id = t.id OFFSET 0)"""
 
-# Open failures `f` of a task `t` that are refusals or none; a condition may be put in. Compared as
-# rows, and in this order, which the index of open ones alone has: a planner that is asked for an
-# equal task alone may look through the failures of all items.
+# Open failures `f` of a task `t`: false to false those that are no refusals, false to true all; a
+# condition may be put in. Compared as rows, and in this order, which the index of open ones alone
+# has: a planner that is asked for an equal task may look through the failures of all tasks.
 OPEN_FAILURES = """
                 SELECT f.* FROM failures f
                 WHERE f.handled_at IS NULL
-                    AND (f.task_id, f.is_refusal) >= (t.id, {is_refusal})
-                    AND (f.task_id, f.is_refusal) <= (t.id, {is_refusal})
+                    AND (f.task_id, f.is_refusal) >= (t.id, {first})
+                    AND (f.task_id, f.is_refusal) <= (t.id, {last})
                     AND {condition}
                 ORDER BY f.task_id, f.is_refusal, f.id"""
+ALL_OPEN_FAILURES = OPEN_FAILURES.format(first=False, last=True, condition=True)
 
 # Those that count for its `max_failures`: refusals do not, nor what is of items that do not call
 # for the task any more.
-COUNTED_FAILURES = OPEN_FAILURES.format(is_refusal=False, condition=IS_CALLED_FOR)
+COUNTED_FAILURES = OPEN_FAILURES.format(first=False, last=False, condition=IS_CALLED_FOR)
 
 # Whether a task `t` has as many of them as stop it; unknown where nothing does.
 IS_STOPPED = f"""t.max_failures <= (

@@ -58,7 +58,7 @@ def _open_failures(*, is_refusal: bool, condition: str | None = None) -> Counted
         table="failures",
         alias="f",
         join="f.task_id = t.id",
-        rows=OPEN_FAILURES.format(is_refusal=is_refusal, condition=True),
+        rows=OPEN_FAILURES.format(first=is_refusal, last=is_refusal, condition=True),
         sampled=f"f.handled_at IS NULL AND f.is_refusal = {is_refusal}",
         condition=condition,
     )

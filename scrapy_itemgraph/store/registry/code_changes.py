@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.tasks import Outdated
 from scrapy_itemgraph.store.columns import columns, typed
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_FRESH
+from scrapy_itemgraph.store.sql_conditions import ALL_OPEN_FAILURES, IS_DEAD, IS_FRESH
 
 if TYPE_CHECKING:
     import uuid
@@ -44,15 +44,14 @@ SAVE_SOURCES = text("""
 """)
 
 # Tasks with open failures: of a name, of some numbers, or all; then also those that are left.
-FAILED_TASKS = text("""
+FAILED_TASKS = text(f"""
     SELECT t.id, t.name, t.spider FROM tasks t
     WHERE t.crawl_id = :crawl AND (CAST(:task AS text) IS NULL OR t.name = :task)
-        AND (CAST(:tasks AS int[]) IS NULL AND t.left_by <> '{}'
+        AND (CAST(:tasks AS int[]) IS NULL AND t.left_by <> '{{}}'
             OR (CAST(:tasks AS int[]) IS NULL OR t.id = ANY (CAST(:tasks AS int[])))
-                AND EXISTS (
-                    SELECT FROM failures f WHERE f.task_id = t.id AND f.handled_at IS NULL))
+                AND EXISTS ({ALL_OPEN_FAILURES} LIMIT 1 OFFSET 0))
     ORDER BY t.name
-""")
+""")  # noqa: S608 - our own condition
 
 OLDER = text(f"""
     SELECT p.id AS worker, p.host, p.process_id, disk.task_id, t.name AS task

@@ -17,7 +17,7 @@ from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import awakening, crawl_events, queues
 from scrapy_itemgraph.store.pruning import TRY_OWN_CRAWL
 from scrapy_itemgraph.store.registry import notices, runs
-from scrapy_itemgraph.store.sql_conditions import IS_READY, IS_STOPPED
+from scrapy_itemgraph.store.sql_conditions import ALL_OPEN_FAILURES, IS_READY, IS_STOPPED
 
 if TYPE_CHECKING:
     from typing import Any
@@ -53,7 +53,8 @@ LEFT = text(f"""
                 LIMIT :most) AS waits
             WHERE q.crawl_id = :crawl LIMIT :most) AS counted) AS disabled,
         (SELECT count(*) FROM (
-            SELECT FROM tasks t JOIN failures f ON f.task_id = t.id AND f.handled_at IS NULL
+            SELECT FROM tasks t CROSS JOIN LATERAL ({ALL_OPEN_FAILURES}
+                LIMIT :most) AS failures
             WHERE t.crawl_id = :crawl LIMIT :most) AS counted) AS failed
 """)  # noqa: S608 - our own condition
 

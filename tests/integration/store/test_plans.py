@@ -63,7 +63,15 @@ from scrapy_itemgraph.store.admin import (
     work_pages,
 )
 from scrapy_itemgraph.store.limits import holdings
-from scrapy_itemgraph.store.registry import crawls, duties, item_sweeps, runs, workers
+from scrapy_itemgraph.store.registry import (
+    code_changes,
+    crawl_ends,
+    crawls,
+    duties,
+    item_sweeps,
+    runs,
+    workers,
+)
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import expired_results, timers
 from scrapy_itemgraph.store.worklist.admission import Admission
@@ -697,6 +705,19 @@ def test_whether_failures_stop_a_task_is_read_of_its_own(million, step):
     indexes = {node.get("Index Name") for node in nodes if node.get("Relation Name") == "failures"}
     assert indexes - {None} == {"failures_open_idx"}
     assert all(one.rows < THOUSAND for one in explained if one.name == "claims.OPEN_KINDS")
+
+
+def test_open_failures_of_tasks_are_read_of_their_own(million, step):
+    """What a handling and the end of a crawl ask of tasks reads no failures of others."""
+    with explaining(step, is_prepared=False) as explained:
+        asked = {"crawl": million.id, "task": "parse", "tasks": None}
+        assert not step.execute(code_changes.FAILED_TASKS, asked).all()
+        step.execute(crawl_ends.LEFT, {"crawl": million.id, "kinds": [], "most": BATCH})
+
+    nodes = [node for one in explained for node in one.nodes]
+    found = [node for node in nodes if node.get("Relation Name") == "failures"]
+    assert {node.get("Index Name") for node in found} == {"failures_open_idx"}
+    assert sum(touched(node) for node in found) <= BATCH
 
 
 @pytest.fixture
