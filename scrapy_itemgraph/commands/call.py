@@ -121,7 +121,8 @@ class Call:
 
     def note(self, line: str) -> None:
         """Tell people something that is no part of the answer."""
-        printing.write(sys.stderr, line)
+        for part in printing.sentence(line) if sys.stderr.isatty() else [line]:
+            printing.write(sys.stderr, part)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def overview(sections: Iterable[ModuleType]) -> str:
     lines = []
     for section in sections:
         if own := {name: one for name, one in shown.items() if _is_in(one, section)}:
-            lines += ["", *(section.__doc__ or "").splitlines(), *_listed(own, shown)]
+            lines += ["", parsing.filled(section.__doc__ or ""), *_listed(own, shown)]
     return "\n".join(
         [
             "Usage: scrapy itemgraph COMMAND [arguments] [options]",

@@ -44,6 +44,12 @@ _COLOURS = {
     **dict.fromkeys(("held", "failed", "died", "stalled", "error"), _RED),
     "warn": _YELLOW,
 }
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+# The words of a command that stay on a line: those of its name, options and numbers.
+_COMMAND = re.compile(
+    r"scrapy itemgraph (?:(?:crawls|jobs|runners|schedules|notices) )?[^\s:;,]+"
+    r"(?: (?:-[^\s;,]+|[A-Z\d][^\s;,]*))*|scrapy crawl \S+|-s \S+"
+)
 _UNSAFE = re.compile(r"[^ -~]")
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m|\n)")
 
@@ -130,14 +136,17 @@ def fields(pairs: Iterable[tuple[str, Any]]) -> Iterator[str]:
 def sentence(said: str, first: str = "", style: str | None = None) -> Iterator[str]:
     """Write a text behind `first`, broken between words where the terminal ends, and never cut.
 
-    Further lines begin below the text. Words that are longer than a line, such as URLs, stay whole.
+    Further lines begin below the text. Words that are longer than a line, such as URLs, stay whole,
+    and so do the first words of commands.
     """
     text, columns = clean(said), width()
     if columns is None or columns - len(first) < _LEAST_OF_SENTENCE:
         lines = [text]
     else:
         room = columns - len(first)
-        lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+        text = _COMMAND.sub(lambda found: found[0].replace(" ", _NO_BREAK), text)
+        wrapped = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+        lines = [line.replace(_NO_BREAK, " ") for line in wrapped]
     for number, line in enumerate(lines):
         yield f"{' ' * len(first) if number else first}{coloured(line, style)}"
 
@@ -171,7 +180,7 @@ def table(rows: Iterable[Any], columns: Columns, *, in_lines: bool = False) -> I
 
 def first(rows: Sequence[Any], lines: Iterator[str], limit: int, otherwise: str) -> Iterator[str]:
     """Yield the lines of a list, and that there may be more; `otherwise` where it is empty."""
-    yield from lines if rows else [otherwise]
+    yield from lines if rows else sentence(otherwise)
     if len(rows) == limit:
         yield f"(the first {limit:,}; --limit shows more)"
 

@@ -124,7 +124,8 @@ def list_schedules(call: Call) -> None:
         found = graph.schedules.list(crawl=call.crawl)
     none = "there are no schedules yet; scrapy itemgraph schedules add CRAWL --at 03:00 makes one"
     call.write(
-        [document(one) for one in found], printing.table(found, _COLUMNS) if found else [none]
+        [document(one) for one in found],
+        printing.table(found, _COLUMNS) if found else printing.sentence(none),
     )
 
 
