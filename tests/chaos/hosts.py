@@ -107,7 +107,7 @@ class Disk:
         """Have no space left meanwhile."""
         while True:  # while others write, what is taken grows
             state = os.statvfs(self.directory)
-            taken = (state.f_blocks - state.f_bfree) * state.f_frsize
+            taken = max(state.f_blocks - state.f_bfree, 1) * state.f_frsize  # 0 is no limit
             try:
                 self._resize(taken)
                 break

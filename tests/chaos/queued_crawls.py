@@ -120,7 +120,10 @@ class Field:
 
     def change(self, graph: ItemGraph) -> None:
         """Have somebody change their mind about a crawl; what cannot be done is not."""
-        name = self.choice.choice(list(self.crawls))
+        over = {
+            one.name for one in graph.queue.list([State.FINISHED])
+        }  # once more is not asked for
+        name = self.choice.choice(sorted(self.crawls.keys() - over) or list(self.crawls))
         queue, choice = graph.queue, self.choice
         what = choice.choice(
             [
@@ -214,7 +217,8 @@ def wrongs(one: Field, replay: Replay) -> Iterator[str]:
     for name, pages in one.crawls.items():
         if kept[name] != Counter(range(1, pages + 1)):
             extra, missing = kept[name] - Counter(range(1, pages + 1)), pages - len(kept[name])
-            yield f"{name}: {missing} of {pages} pages are missing, more than once: {extra}"
+            said = one.project.scrapy("itemgraph", "crawls", "history", name).output
+            yield f"{name}: {missing} of {pages} pages missing, {extra.total()} too many\n{said}"
     yield from (f"job {job} is open" for (job,) in one.project.rows(OPEN))
 
 
@@ -270,7 +274,8 @@ def main() -> int:
             replay = Replay().read(connection)
         found = list(wrongs(one, replay))
         counts = ", ".join(f"{what} {count}" for what, count in sorted(replay.counts.items()))
-        print(f"{time.monotonic() - began:.0f} s; events: {counts}")
+        load = os.getloadavg()[2]
+        print(f"{time.monotonic() - began:.0f} s, load {load:.1f}; events: {counts}")
         print(f"{sum(site.hits.values()):,} requests for {sum(one.crawls.values()):,} pages")
         print(*figures(one), sep="\n")
         print(*found or ["nothing lost, nothing twice, and the model agrees"], sep="\n")

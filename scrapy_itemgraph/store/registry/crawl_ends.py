@@ -58,6 +58,8 @@ LEFT = text(f"""
             WHERE t.crawl_id = :crawl LIMIT :most) AS counted) AS failed
 """)  # noqa: S608 - our own condition
 
+IS_HELD = text("SELECT state IN ('paused', 'aborted') FROM crawls WHERE id = :crawl")
+
 END = text("""
     UPDATE crawls SET state = 'finished', state_reason = :reason, next_at = NULL, crashes = 0
     WHERE id = :crawl AND state = 'active'
@@ -91,7 +93,8 @@ def finish(
     """Note that a run is over, and with it the crawl, if nothing is left that anybody may claim.
 
     `until` is when results must have fallen due that become work. False where somebody commits to
-    the crawl just now, so that nothing was noted: look again.
+    the crawl just now, so that nothing was noted: look again. Of a crawl that was paused or aborted
+    meanwhile nothing is noted either: who has it go on finds the end again, and not another run.
     """
     here = {"crawl": crawl_id, "run": number}
     if not connection.execute(TRY_OWN_CRAWL, here).scalar():
@@ -102,6 +105,8 @@ def finish(
         _park(connection, crawl_id)
     reason = _left(connection, crawl_id, kinds) if is_over else None
     crawl_events.lock_queue(connection)
+    if connection.execute(IS_HELD, here).scalar():
+        return True
     runs.finish(connection, crawl_id, number)
     if is_over and connection.execute(IS_FINISHED, here).scalar():
         _end(connection, crawl_id, f"worker {worker_id}", reason, run=number)

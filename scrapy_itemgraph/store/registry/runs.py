@@ -79,8 +79,11 @@ _HAS_STARTED = """EXISTS (SELECT FROM processes p JOIN workers w ON w.id = p.id
 HAS_STARTED = text(f"SELECT {_HAS_STARTED.format(started_at=':started_at')}")
 
 # Whether a run `r` without living workers has nothing to go on with, so that the next start begins
-# another one.
-_IS_OVER = f"({_HAS_STARTED.format(started_at='r.started_at')} AND NOT ({HAS_WORK.text}))"
+# another one. That of a crawl in the queue is not over before a worker has found its end: whoever
+# is started for the crawl goes on with it until then.
+_IS_OVER = f"""({_HAS_STARTED.format(started_at="r.started_at")} AND NOT ({HAS_WORK.text})
+        AND NOT EXISTS (
+            SELECT FROM crawls q WHERE q.id = r.crawl_id AND q.state <> 'finished'))"""
 
 # Whether there is something to note of a run that no worker lives of.
 _IS_UNSETTLED = f"NOT r.is_finished AND (r.ended_at IS NULL OR {_IS_OVER})"
@@ -203,8 +206,9 @@ def join(connection: Connection, crawl_id: int, *, for_queue: bool = False) -> R
     Called in the transaction that registers the worker, before that; so of two workers that start
     together one begins the run and the other joins it.
 
-    A process `for_queue` is started by a runner, to go on with an active crawl. Where others have
-    brought that to its end by now there is nothing to go on with: the run that is over is returned.
+    A process `for_queue` is started by a runner, to go on with an active crawl: also with a run of
+    which nothing is left, where those who did the last of it ended before they noted the end. Where
+    others have brought the crawl to its end by now, the run that is over is returned.
     """
     crawl = connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).one()
     here = {"crawl": crawl_id, "run": crawl.run}
@@ -215,7 +219,8 @@ def join(connection: Connection, crawl_id: int, *, for_queue: bool = False) -> R
         here["started_at"] = row.started_at
         engine.hot_path(connection)
         if (
-            connection.scalar(OTHERS_LIVE, here)
+            for_queue
+            or connection.scalar(OTHERS_LIVE, here)
             or not connection.scalar(HAS_STARTED, here)
             or connection.scalar(HAS_WORK, here)
         ):

@@ -183,6 +183,8 @@ def test_processes_outlive_a_database_that_is_away_for_two_minutes(project, site
         queued.add(project, "a", "b")
         runner = queued.work(project, "--processes", "3")
         before = queued.until_running(project, "a", "b")
+        live = "SELECT 1 FROM processes WHERE kind = 'worker' AND locked_at IS NOT NULL OFFSET 1"
+        until(lambda: project.rows(live), project.log)
         server.stop()
         time.sleep(120)
         assert all(map(queued.is_alive, before.values()))

@@ -229,3 +229,24 @@ def look(crawl: Steered) -> int:
     with crawl.engine.begin() as connection:
         found: Any = crawl_ends.awaken_missed(connection)
         return found
+
+
+@pytest.mark.parametrize(("held", "goes_on"), [("pause", "resume"), ("abort", "revive")])
+def test_a_crawl_that_was_held_as_it_ended_ends_when_it_goes_on(crawl, held, goes_on):
+    """MNB-3: the process that is started then goes on with the run, and fetches nothing again."""
+    crawl.seed(book("A"))
+    do_all(crawl)
+    with crawl.engine.begin() as connection:
+        steering.change(connection, "s", held)
+    assert crawl.finished()
+    assert crawl.rows("SELECT is_finished FROM runs") == [(False,)]
+    crawl.execute("UPDATE processes SET stopped_at = now() WHERE id = :own", own=crawl.own)
+    with crawl.engine.begin() as connection:
+        steering.change(connection, "s", goes_on)
+        runs.settle(connection, crawl.id)
+        assert not runs.settle(connection, crawl.id)
+        assert runs.join(connection, crawl.id, for_queue=True).number == crawl.run
+
+    assert crawl.finished()
+    assert crawl.state == ("finished", None)
+    assert crawl.rows("SELECT number, is_finished FROM runs") == [(crawl.run, True)]
