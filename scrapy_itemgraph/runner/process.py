@@ -38,9 +38,11 @@ def command(job: Assigned, options: Options) -> list[str]:
     """Return the command of a job's process: `python -m scrapy crawl SPIDER -a … -s …`."""
     given = [part for pair in job.arguments.items() for part in ("-a", "=".join(pair))]
     # What the crawl was queued with counts more, and comes last.
-    settings = [*options.arguments, *map("=".join, _texts(job.settings).items())]
+    own = _texts(job.settings)
+    settings = [*options.arguments, *map("=".join, own.items())]
     given += [part for one in settings for part in ("-s", one)]
-    has_secrets = any(one.startswith(FROM_ENVIRONMENT) for one in job.arguments.values())
+    values = (*job.arguments.values(), *own.values())
+    has_secrets = any(one.startswith(FROM_ENVIRONMENT) for one in values)
     scrapy = [str(_WITH_SECRETS)] if has_secrets else ["-m", "scrapy"]
     return [sys.executable, *scrapy, "crawl", job.spider, *given]
 

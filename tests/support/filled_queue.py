@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.schedule_terms import NewSchedule
 from scrapy_itemgraph.model.schedules import CatchUp, Rule
 from scrapy_itemgraph.postgres import engine as engines
@@ -105,3 +106,20 @@ def fill(url: str) -> None:
         connection.execute(sa.text("UPDATE crawls SET run = 1 WHERE name IN ('books', 'old shop')"))
         connection.execute(sa.text("UPDATE crawls SET state = 'finished' WHERE name = 'old shop'"))
     engine.dispose()
+
+
+def pages(url: str) -> dict[str, str]:
+    """Return the paths of the pages of a filled queue, by the names of their pictures."""
+    with ItemGraph.open(url) as graph:
+        running = graph.jobs.list(is_open=True)[-1].id
+        failed = graph.jobs.list(crawl="prices")[0].id
+        schedule = graph.schedules.list()[-1].id
+    tabs = ("queue", "runners", "jobs", "schedules", "notices")
+    return {
+        **{tab: f"/{tab}" for tab in tabs},
+        "queued-crawl": "/crawls/books/queue",
+        "new-crawl": "/queue/add",
+        "job": f"/jobs/{running}",
+        "job-failed": f"/jobs/{failed}",
+        "schedule": f"/schedules/{schedule}",
+    }

@@ -53,23 +53,6 @@ def pages(url: str, site: str) -> dict[str, str]:
     }
 
 
-def pages_of_queue(url: str) -> dict[str, str]:
-    """Return the paths of the pages of a filled queue, by the names of their pictures."""
-    with ItemGraph.open(url) as graph:
-        running = graph.jobs.list(is_open=True)[-1].id
-        failed = graph.jobs.list(crawl="prices")[0].id
-        schedule = graph.schedules.list()[-1].id
-    tabs = ("queue", "runners", "jobs", "schedules", "notices")
-    return {
-        **{tab: f"/{tab}" for tab in tabs},
-        "queued-crawl": "/crawls/books/queue",
-        "new-crawl": "/queue/add",
-        "job": f"/jobs/{running}",
-        "job-failed": f"/jobs/{failed}",
-        "schedule": f"/schedules/{schedule}",
-    }
-
-
 def take(browser: Browser, address: str, paths: dict[str, str], folder: Path) -> None:
     """Take pictures of pages, whole, at each width in each scheme."""
     for scheme in SCHEMES:
@@ -116,7 +99,7 @@ def main() -> None:
             project.finish(process)
             take(browser, address, pages(url, shop.url), given.folder)
             filled_queue.fill(url)
-            take(browser, address, pages_of_queue(url), given.folder)
+            take(browser, address, filled_queue.pages(url), given.folder)
 
 
 if __name__ == "__main__":

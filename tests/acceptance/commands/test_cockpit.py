@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from conftest import new_database
-from support import cockpits
+from support import cockpits, filled_queue
 from support.proxies import proxy
 
 from scrapy_itemgraph import AttachBlob, CreateItem, ItemGraph
@@ -608,6 +608,8 @@ def test_axe_finds_nothing(browser, address, shop, scheme) -> None:
     of_failures = (f"group?group={group.group.hex}", "list", "list", str(group.example.id))
     others += tuple(f"failures/{path}" for path in of_failures)
     rest = [f"/crawls/shop/{path}" for path in others]
+    filled_queue.fill(shop)
+    rest += filled_queue.pages(shop).values()
     found = []
     for number, path in enumerate(["/", *tabs, *items, *rest, "/crawls/none/overview"]):
         page.set_viewport_size({"width": 390 if number % 2 else 1280, "height": 800})

@@ -1,4 +1,4 @@
-"""Sentences that say why a crawl of the queue runs or waits."""
+"""Why a crawl of the queue waits, in a few words."""
 
 from __future__ import annotations
 
@@ -8,90 +8,84 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scrapy_itemgraph.model.crawl_states import ManagedCrawl, State
-from scrapy_itemgraph.model.crawl_waits import RunnerView, Waits, sentences
+from scrapy_itemgraph.model.crawl_waits import RunnerView, Waits, why
 
-NOW = datetime(2026, 11, 26, 12, 0, tzinfo=UTC)
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
 CRAWL = ManagedCrawl(
-    name="my books",
+    name="c",
     state=State.ACTIVE,
     state_reason=None,
-    spider="books",
-    project="shop",
+    spider="s",
+    project="p",
     arguments={},
     settings={},
     nice=0,
     concurrency=1,
     tag=None,
     note=None,
-    created_by="ann",
+    created_by=None,
     queued_at=NOW,
     next_at=None,
     time_limit=None,
-    resource="proxy",
+    resource=None,
     keeps_fresh=False,
     crashes=0,
-    place=3,
+    place=1,
     jobs=0,
-    run=1,
+    run=0,
 )
 RUNNER = RunnerView(
-    name="north", tags=["eu"], only_tagged=False, places=2, free=1, locked=0, low=None, drains=False
+    name="a", tags=[], only_tagged=False, places=2, free=0, locked=0, low=None, drains=False
 )
-
-
-def said(runner=None, *, processes=0, resource_user=None, **crawl):
-    """Return the sentences about a crawl, with one runner or none."""
-    waits = Waits(
-        crawl=replace(CRAWL, **crawl),
-        now=NOW,
-        into_state=None,
-        processes=processes,
-        runners=() if runner is None else (replace(RUNNER, **runner),),
-        resource_user=resource_user,
-    )
-    return list(sentences(waits))
+FREE = replace(RUNNER, free=1)
+BIG = replace(FREE, name="b", tags=["big"], only_tagged=True)
 
 
 @pytest.mark.parametrize(
-    ("runner", "crawl", "wanted"),
+    ("crawl", "runners", "said"),
     [
-        ({}, {}, "it can take it (1 of 2 places free)"),
-        ({}, {"tag": "us"}, "it does not have the tag us"),
-        ({}, {"tag": "eu"}, "it can take it (1 of 2 places free)"),
-        ({"only_tagged": True}, {}, "it takes only crawls with one of its tags"),
-        ({"drains": True}, {}, "it drains"),
-        ({"low": "1 GB of disk is free"}, {}, "1 GB of disk is free"),
-        ({"free": 0}, {}, "its places are taken (2)"),
+        ({}, [], "no runner of the project p lives"),
+        ({}, [FREE], "it is about to start: runner a can take it"),
+        ({}, [RUNNER, BIG], "runner a: its places are taken (2)"),
+        ({}, [RUNNER, RUNNER], "all places of 2 runners are taken"),
         (
-            {"free": 0, "locked": 1},
             {},
-            "its places are taken (2, 1 of them locked to other crawls)",
+            [RUNNER, replace(RUNNER, name="d", drains=True)],
+            "its places are taken (2); 1 more cannot",
         ),
+        ({}, [BIG], "runner b: it takes only crawls with one of its tags"),
+        ({"tag": "big"}, [FREE], "no living runner has the tag big"),
+        ({"tag": "big"}, [FREE, BIG], "it is about to start: runner b can take it"),
+        ({"concurrency": 0}, [FREE], "it may have 0 processes"),
+        ({"next_at": NOW + timedelta(minutes=5), "crashes": 2}, [FREE], "in 5m, after 2 abnormal"),
+        ({"state": State.PAUSED, "state_reason": "the site is down"}, [], "the site is down"),
     ],
 )
-def test_each_runner_is_named_with_why_it_does_not_take_the_crawl(runner, crawl, wanted):
-    """MNB-2: by tags, by only_tagged, as it drains, is low, or has no place."""
-    place, line, *rest = said(runner, **crawl)
-
-    assert place == "it waits; its place in the queue of the project shop is 3"
-    assert line == f"runner north: {wanted}"
-    assert bool(rest) is (crawl.get("tag") == "us")
+def test_what_keeps_a_crawl_is_said_in_a_few_words(crawl, runners, said):
+    """MNB-4: of all that keeps a crawl from a process the most telling is said."""
+    assert said in str(why(waiting(crawl, runners)))
 
 
-def test_what_of_the_crawl_itself_holds_it_up_is_said_alone():
-    """It has crashed and is put off, or another crawl has its resource: no runner matters."""
-    assert said({}, next_at=NOW + timedelta(seconds=90), crashes=3) == [
-        "it does not start before 2026-11-26 12:01:30Z, in 1m 30s, after 3 abnormal ends in a row"
-    ]
-    assert said({}, resource_user="other") == ["its resource proxy is used by the crawl other"]
-    assert said({}, processes=1) == ["1 process runs it, of 1 at most"]
+def test_what_runs_or_is_over_does_not_wait():
+    """A crawl with its processes, or one that was ended without a reason, waits for nothing."""
+    running = replace(waiting({}, [FREE]), processes=1)
+    over = waiting({"state": State.ABORTED}, [FREE])
+
+    assert why(running) is None
+    assert why(over) is None
+    assert why(replace(over, processes=1)) == "what is under way comes to its end"
+    assert why(replace(waiting({"resource": "login"}, [FREE]), resource_user="d")) == (
+        "its resource login is used by the crawl d"
+    )
 
 
-def test_a_crawl_that_is_paused_drains_first_and_the_command_can_be_pasted():
-    """A name with a blank is quoted for a shell."""
-    assert said({}, state=State.PAUSED, state_reason="it is night", processes=2) == [
-        "2 processes run it, of 1 at most",
-        "it is paused: it is night",
-        "it drains: what is under way comes to its end",
-        "to have it go on: scrapy itemgraph crawls resume 'my books'",
-    ]
+def waiting(crawl, runners) -> Waits:
+    """Return what decides whether a crawl runs that has no process."""
+    return Waits(
+        crawl=replace(CRAWL, **crawl),
+        now=NOW,
+        into_state=None,
+        processes=0,
+        runners=runners,
+        resource_user=None,
+    )

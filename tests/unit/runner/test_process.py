@@ -7,6 +7,7 @@ import gzip
 import os
 import signal
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -163,6 +164,7 @@ def test_a_process_goes_on_where_its_log_cannot_be_written(run, options, caplog)
 
     assert ended.code == 0
     assert log.tail.endswith("\nline 99999\n")
+    assert log.lines == 100_000
     (said,) = [one.getMessage() for one in caplog.records if "cannot be written" in one.msg]
     assert "No space left on device" in said
 
@@ -175,6 +177,8 @@ def test_secrets_are_no_arguments_of_a_process(options, monkeypatch):
 
     assert not [one for one in told if "secret" in one and not one.endswith("with_secrets.py")]
     assert told[-2:] == ["-a", "key=@env:KEY"]
+    of_setting = replace(job, arguments={}, settings={"KEY": "@env:KEY"})
+    assert process.command(of_setting, options)[1].endswith("with_secrets.py")
     assert process.environment(job, options)["ITEMGRAPH_DATABASE_URL"].endswith("secret@host/d")
     assert with_secrets.resolved("key=@env:KEY", "@env:") == "key=hidden"
     monkeypatch.delenv("KEY")
