@@ -29,7 +29,9 @@ MEANWHILE = ("overview", "worklist", "slots", "workers")
 def pages(url: str, site: str) -> dict[str, str]:
     """Return the paths of the pages to take, by the names of their pictures."""
     with ItemGraph.open(url, "books") as graph:
-        largest = max(graph.failures.groups(), key=lambda one: one.count)
+        groups = graph.failures.groups()
+    largest = max(groups, key=lambda one: one.count)
+    answered = next(one for one in groups if one.example.error["type"].startswith("http"))
     engine = engines.sync_engine(url)
     with engine.connect() as connection:
         names = connection.execute(
@@ -42,7 +44,11 @@ def pages(url: str, site: str) -> dict[str, str]:
     return {
         "crawls": "/",
         **{tab: f"/crawls/books/{tab}" for tab in tabs},
-        "one-failure": f"/crawls/books/failures/group?group={largest.group.hex}",
+        "failures-of-text": "/crawls/books/failures?text=http&sort=count",
+        "failures-listed": "/crawls/books/failures/list",
+        "failures-of-group": f"/crawls/books/failures/group?group={largest.group.hex}",
+        "failure": f"/crawls/books/failures/{largest.example.id}",
+        "failure-answered": f"/crawls/books/failures/{answered.example.id}",
         "item": f"/crawls/books/item?id={fine}",
         "item-of-many": f"/crawls/books/item?id={many}",
         "item-failed": f"/crawls/books/item?id={largest.example.item}",
