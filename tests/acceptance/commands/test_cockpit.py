@@ -497,6 +497,18 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(page) -> None:
         assert page.evaluate(_WIDE_TABLES) == [], path
 
 
+def test_filters_fold_on_a_phone(page) -> None:
+    """There they are a line that says what is set, and opens; where there is room they are open."""
+    page.goto("/crawls/shop/failures?text=float")
+    expect(page.get_by_label("Text")).to_be_visible()
+    expect(page.get_by_text("Filters: text float")).to_be_hidden()
+    page.set_viewport_size({"width": 390, "height": 800})
+
+    expect(page.get_by_label("Text")).to_be_hidden()
+    page.get_by_text("Filters: text float").click()
+    expect(page.get_by_label("Text")).to_be_visible()
+
+
 def test_buttons_of_a_row_stand_on_one_line(page) -> None:
     """What can be done stands beside each other at one height, whatever kind of button it is."""
     page.goto("/crawls/shop/item?id=SKU:T1001")

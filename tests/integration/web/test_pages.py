@@ -150,6 +150,36 @@ def test_failures_are_chosen_ticked_handled_and_undone(web, filled) -> None:
     assert numbers() == [d, c]
 
 
+def test_a_failure_comes_first_with_the_projects_line(web, filled) -> None:
+    """Its page has the error as headline and leads to those like it; its item's page begins so."""
+    frames = (
+        'File "/venv/site-packages/x.py", line 1, in run',
+        'File "/shop/books.py", line 30, in parse',
+    )
+    error = ErrorRecord(
+        type="ValueError",
+        message="no <price>",
+        traceback="\n".join(f"  {frame}\n    run()" for frame in frames),
+        place="shop.books.Books.parse",
+    )
+    with crawl_of(filled, "choosing") as crawl:
+        crawl.register(parse={"tags": ["page"]})
+        for name in ("A", "B", "C"):
+            crawl.end(crawl.claimed(name), outcome=Outcome.FAILED, error=error)
+    listed = web.ask("GET", f"{CHOOSING}/failures/list").text
+    c, b, a = re.findall(r'name="failure" value="(\d+)"', listed)
+
+    shown = web.ask("GET", f"{CHOOSING}/failures/{b}").text
+    item = web.ask("GET", f"{CHOOSING}/item?id=B").text
+
+    assert re.search(r"<h1[^>]*><bdi>ValueError</bdi>: .*no &lt;price&gt;", shown)
+    assert f'rel="prev" href="{CHOOSING}/failures/{a}"' in shown
+    assert f'rel="next" href="{CHOOSING}/failures/{c}"' in shown
+    assert "the oldest" in web.ask("GET", f"{CHOOSING}/failures/{a}").text
+    assert re.findall(r'<bdi class="own">  File &#34;(.+?)&#34;', shown) == ["/shop/books.py"]
+    assert item.index("/shop/books.py") < item.index(f"/failures/{b}") < item.index("<h2>Item<")
+
+
 @pytest.mark.parametrize("said", ["e30=", "####", "eyJhIjoxfQ==", "W10=", "bnVsbA=="])
 def test_a_message_that_is_none_of_ours_is_not_shown(web, said) -> None:
     """The cookie that a message travels in may have anything in it."""
