@@ -42,6 +42,8 @@ _WRITTEN_BY_SCHEDULERS = {
     "attempts": "UPDATE, DELETE",  # they go with a merged item, and with a deleted one
     "queues": "INSERT, UPDATE",
     "limits": "INSERT, UPDATE",
+    "salts": "UPDATE",  # locked by who adds a crawl
+    "runs": "INSERT",  # a crawl's first one
     "tasks": "UPDATE",
     "web_sessions": "INSERT, UPDATE, DELETE",  # of browsers that log in where such a role serves
 }

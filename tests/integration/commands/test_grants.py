@@ -13,8 +13,11 @@ from support.races import Crawl, ended
 from scrapy_itemgraph import task
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.graph import ItemGraph, WorkerGraph
+from scrapy_itemgraph.model.crawl_states import NewCrawl
 from scrapy_itemgraph.model.operations import CreateItem, UpdateData
 from scrapy_itemgraph.model.roles import RoleKind
+from scrapy_itemgraph.model.schedule_terms import NewSchedule
+from scrapy_itemgraph.model.schedules import Rule
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph.postgres import engine as engines
@@ -159,6 +162,23 @@ def test_whoever_schedules_may_change_what_is_to_be_done(graph_of, scrapy, kind)
     for arguments in SCHEDULES:
         ran = as_role(scrapy, graph_of[kind], *arguments)
         assert ran.code == 0, (arguments, ran.err)
+
+
+@pytest.mark.parametrize("kind", [RoleKind.MANAGER, RoleKind.WORKER, RoleKind.SCHEDULER])
+def test_whoever_schedules_may_queue_crawls(graph_of, kind):
+    """SS-2: crawls, their schedules and jobs are added and steered, by a scheduler too."""
+    new = NewCrawl(spider="s", name="new", project="p", arguments={}, settings={})
+    with ItemGraph.open(graph_of[kind], "books") as graph:
+        graph.queue.add(new, by="ann")
+        rule = Rule.read({"every": "1h"})
+        made = graph.schedules.add("new", NewSchedule(rule=rule), by="ann")
+        graph.schedules.disable(made.id, by="ann")
+        graph.queue.change("new", "pause", by="ann")
+        graph.queue.change("new", "resume", by="ann")
+        graph.queue.set("new", by="ann", nice=3, resource="proxy")
+        graph.schedules.remove(made.id, by="ann")
+
+        assert graph.queue.get("new").nice == 3
 
 
 def test_a_read_only_role_changes_nothing(graph_of, scrapy):
