@@ -55,7 +55,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.claims = self.commits = self.callbacks = self.news = self.run = self.upkeep = self
-        self.reads = self
+        self.reads = self.notices = self
         self.committed: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.applied: list[Applied] = []
@@ -68,6 +68,9 @@ class Graph:
         self.number = 1
         self.redirected: list[Any] = []
         self.answers: list[Any] = []
+
+    def begin_if_due(self) -> None:
+        """Send no notices, for there are none."""
 
     async def commit(self, changesets: Sequence[Any], **more: Any) -> CommitResult:
         """Note what is committed."""

@@ -20,6 +20,10 @@ from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
 from scrapy_itemgraph.web.parameters import AfterNumber
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.schedule_terms import Schedule
 
 router = APIRouter(route_class=PageRoute)
@@ -70,7 +74,7 @@ def add(request: Request, visitor: Steerer, graphs: AllGraphs, form: Fields) -> 
 def schedule(request: Request, visitor: Reader, graphs: AllGraphs, number: Number) -> HTMLResponse:
     """Show a schedule, and when it is due next."""
     found = graphs.served.schedules.get(number)
-    times = graphs.served.schedules.next(number, count=_NEXT)
+    times, why_none = _next_times(graphs.served, number)
     return page(
         request,
         "schedule.html",
@@ -78,9 +82,18 @@ def schedule(request: Request, visitor: Reader, graphs: AllGraphs, number: Numbe
         tab="schedules",
         found=found,
         times=[schedule_terms.due_time(one, found.time_zone) for one in times],
+        why_none=why_none,
         values=_as_form(found),
         **WORDS,
     )
+
+
+def _next_times(graph: ItemGraph, number: int) -> tuple[Sequence[datetime], str]:
+    """Return when a schedule is due next, and why there is nothing if there is not."""
+    try:
+        return graph.schedules.next(number, count=_NEXT), "It is due no more."
+    except OperationError as error:  # its rule cannot be read; it can be changed
+        return [], str(error)
 
 
 @router.post("/schedules/{number}/set", name="set-schedule")

@@ -204,6 +204,11 @@ def test_forms_add_set_and_steer_as_the_command_line_does(ask, graph) -> None:
     posted(ask, f"{at}/unlock")
 
 
+def on_mars(connection: sa.Connection) -> None:
+    """Give all schedules a time zone that cannot be read, as only a statement can."""
+    connection.execute(sa.text("UPDATE schedules SET time_zone = 'Mars/Gale'"))
+
+
 def test_schedules_are_added_changed_and_removed(ask, graph, database) -> None:
     """A crawl is started by schedules over HTTP and by forms; the next times are told."""
     steering.committed(database, steering.add, name="c")
@@ -239,6 +244,9 @@ def test_schedules_are_added_changed_and_removed(ask, graph, database) -> None:
     assert (str(one.rule), one.catch_up, one.overlap) == ("cron 30 2 * * 1-5 UTC", "none", "queue")
     shown = ask("GET", f"/schedules/{one.id}", headers=FORM).text
     assert "The next times" in shown
+    steering.committed(database, on_mars)
+    shown = ask("GET", f"/schedules/{one.id}", headers=FORM).text
+    assert "there is no time zone &#39;Mars/Gale&#39;" in shown
     posted(ask, f"/schedules/{one.id}/set", **rule | {"when": "0 4 * * *"}, **more)
     assert str(graph.schedules.get(one.id).rule) == "cron 0 4 * * * UTC"
     posted(ask, f"/schedules/{one.id}/disable")
