@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.web import models
+from scrapy_itemgraph.web import models, queue_models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.api.jobs import OfCrawl
 from scrapy_itemgraph.web.documents import answer, page
@@ -15,7 +15,7 @@ from scrapy_itemgraph.web.parameters import AfterNumber, Limit
 router = APIRouter()
 
 
-@router.get("/notices", response_model=models.Page[models.Notice])
+@router.get("/notices", response_model=models.Page[queue_models.Notice])
 def list_notices(
     graphs: AllGraphs,
     _: Reader,
@@ -28,7 +28,7 @@ def list_notices(
     return answer(page(found, limit, lambda one: one.id))
 
 
-@router.post("/notices/test", response_model=list[models.NoticeAnswer])
+@router.post("/notices/test", response_model=list[queue_models.NoticeAnswer])
 def test_notices(request: Request, graphs: AllGraphs, visitor: Operator) -> Response:
     """Send a test by each channel of the server's project; say what each answered in a minute."""
     channels = request.app.state.channels

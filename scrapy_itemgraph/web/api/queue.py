@@ -10,7 +10,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import crawl_arguments, crawl_waits, documents, periods
 from scrapy_itemgraph.model.crawl_states import Change, ManagedCrawl, State
-from scrapy_itemgraph.web import bodies, models, schedule_terms
+from scrapy_itemgraph.web import bodies, models, queue_models, schedule_terms
 from scrapy_itemgraph.web.access import Reader, Steerer
 from scrapy_itemgraph.web.crawl_terms import Terms
 from scrapy_itemgraph.web.documents import answer, page
@@ -25,7 +25,7 @@ Tag = Annotated[str | None, Query(min_length=1, description="with this tag alone
 Turn = Annotated[str | None, Query(description="what the page before has as `next`")]
 
 
-@router.get("/queue", response_model=models.Page[models.ListedCrawl])
+@router.get("/queue", response_model=models.Page[queue_models.ListedCrawl])
 def list_queue(
     graphs: AllGraphs,
     _: Reader,
@@ -49,7 +49,7 @@ def list_queue(
 _WHY = ("why", "by", "since", "due_at")
 
 
-@router.post("/queue", response_model=models.AddedCrawl, status_code=201)
+@router.post("/queue", response_model=queue_models.AddedCrawl, status_code=201)
 def add_crawl(
     graphs: AllGraphs, visitor: Steerer, terms: Terms, given: bodies.NewCrawl
 ) -> Response:
@@ -82,7 +82,7 @@ def add_crawl(
 _PLAIN = ("nice", "concurrency", "tag", "note", "resource", "keeps_fresh")
 
 
-@router.get("/queue/{crawl:segment}", response_model=models.ShownCrawl)
+@router.get("/queue/{crawl:segment}", response_model=queue_models.ShownCrawl)
 def show_crawl(graphs: AllGraphs, _: Reader, crawl: CrawlName) -> Response:
     """Return a crawl of the queue: its terms, why it runs or waits, and what happened last."""
     queue = graphs.served.queue
@@ -95,7 +95,7 @@ def show_crawl(graphs: AllGraphs, _: Reader, crawl: CrawlName) -> Response:
     return answer(document)
 
 
-@router.patch("/queue/{crawl:segment}", response_model=models.QueuedCrawl)
+@router.patch("/queue/{crawl:segment}", response_model=queue_models.QueuedCrawl)
 def set_terms(
     graphs: AllGraphs,
     visitor: Steerer,
@@ -117,7 +117,7 @@ def set_terms(
     return answer(_plain(queue.set(crawl, by=visitor.by, **changes)))
 
 
-@router.post("/queue/{crawl:segment}/pause", response_model=models.SteeredCrawl)
+@router.post("/queue/{crawl:segment}/pause", response_model=queue_models.SteeredCrawl)
 def pause(
     graphs: AllGraphs, visitor: Steerer, crawl: CrawlName, given: bodies.Reasoned | None = None
 ) -> Response:
@@ -125,7 +125,7 @@ def pause(
     return _steered(graphs.served, crawl, Change.PAUSE, visitor.by, _reason(given))
 
 
-@router.post("/queue/{crawl:segment}/drain", response_model=models.SteeredCrawl)
+@router.post("/queue/{crawl:segment}/drain", response_model=queue_models.SteeredCrawl)
 def drain(
     graphs: AllGraphs, visitor: Steerer, crawl: CrawlName, given: bodies.Reasoned | None = None
 ) -> Response:
@@ -136,13 +136,13 @@ def drain(
     return _steered(graph, crawl, Change.PAUSE, visitor.by, _reason(given))
 
 
-@router.post("/queue/{crawl:segment}/resume", response_model=models.SteeredCrawl)
+@router.post("/queue/{crawl:segment}/resume", response_model=queue_models.SteeredCrawl)
 def resume(graphs: AllGraphs, visitor: Steerer, crawl: CrawlName) -> Response:
     """Have a paused crawl go on, at the place in the queue that it had."""
     return _steered(graphs.served, crawl, Change.RESUME, visitor.by)
 
 
-@router.post("/queue/{crawl:segment}/abort", response_model=models.SteeredCrawl)
+@router.post("/queue/{crawl:segment}/abort", response_model=queue_models.SteeredCrawl)
 def abort(
     graphs: AllGraphs, visitor: Steerer, crawl: CrawlName, given: bodies.Reasoned | None = None
 ) -> Response:
@@ -150,7 +150,7 @@ def abort(
     return _steered(graphs.served, crawl, Change.ABORT, visitor.by, _reason(given))
 
 
-@router.post("/queue/{crawl:segment}/revive", response_model=models.SteeredCrawl)
+@router.post("/queue/{crawl:segment}/revive", response_model=queue_models.SteeredCrawl)
 def revive(
     graphs: AllGraphs, visitor: Steerer, crawl: CrawlName, given: bodies.Reviving | None = None
 ) -> Response:
@@ -181,7 +181,7 @@ def _reason(given: bodies.Reasoned | None) -> str | None:
     return None if given is None else given.reason
 
 
-@router.get("/queue/{crawl:segment}/explain", response_model=models.ExplainedCrawl)
+@router.get("/queue/{crawl:segment}/explain", response_model=queue_models.ExplainedCrawl)
 def explain_crawl(graphs: AllGraphs, _: Reader, crawl: CrawlName) -> Response:
     """Say why a crawl runs or waits: its state, its turn, and which runners could take it."""
     waits = graphs.served.queue.explain(crawl)
@@ -193,13 +193,13 @@ def explain_crawl(graphs: AllGraphs, _: Reader, crawl: CrawlName) -> Response:
     return answer({**_plain(waits.crawl), "sentences": sentences, "runners": runners})
 
 
-@router.get("/queue/{crawl:segment}/whereis", response_model=list[models.CrawlProcess])
+@router.get("/queue/{crawl:segment}/whereis", response_model=list[queue_models.CrawlProcess])
 def find_processes(graphs: AllGraphs, _: Reader, crawl: CrawlName) -> Response:
     """Say where the processes of a crawl run: runner and place, host and process, since when."""
     return answer(graphs.served.queue.processes(crawl))
 
 
-@router.get("/queue/{crawl:segment}/history", response_model=models.Page[models.CrawlEvent])
+@router.get("/queue/{crawl:segment}/history", response_model=models.Page[queue_models.CrawlEvent])
 def read_history(
     graphs: AllGraphs, _: Reader, crawl: CrawlName, after: AfterNumber = 0, limit: Limit = 100
 ) -> Response:
@@ -208,7 +208,7 @@ def read_history(
     return answer(page(found, limit, lambda one: one.id))
 
 
-@router.put("/queue/{crawl:segment}/lock", response_model=models.LockedPlace)
+@router.put("/queue/{crawl:segment}/lock", response_model=queue_models.LockedPlace)
 def lock_place(
     graphs: AllGraphs, visitor: Steerer, crawl: CrawlName, given: bodies.PlaceLock
 ) -> Response:
@@ -219,7 +219,7 @@ def lock_place(
     return answer({"name": crawl, "runner": given.runner, "place": place})
 
 
-@router.delete("/queue/{crawl:segment}/lock", response_model=list[models.UnlockedPlace])
+@router.delete("/queue/{crawl:segment}/lock", response_model=list[queue_models.UnlockedPlace])
 def unlock_places(graphs: AllGraphs, visitor: Steerer, crawl: CrawlName) -> Response:
     """Let the places that are kept for a crawl be had by others."""
     places = graphs.served.queue.unlock(crawl, by=visitor.by)

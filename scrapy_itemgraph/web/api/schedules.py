@@ -10,7 +10,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import documents
 from scrapy_itemgraph.model.schedule_terms import NewSchedule, Schedule
-from scrapy_itemgraph.web import bodies, models, schedule_terms
+from scrapy_itemgraph.web import bodies, models, queue_models, schedule_terms
 from scrapy_itemgraph.web.access import Reader, Steerer
 from scrapy_itemgraph.web.api.jobs import OfCrawl
 from scrapy_itemgraph.web.documents import answer, page
@@ -24,7 +24,7 @@ Count = Annotated[int, Query(ge=1, le=1000, description="times at most")]
 After = Annotated[bodies.Moment | None, Query(description="and not after now")]
 
 
-@router.get("/schedules", response_model=models.Page[models.Schedule])
+@router.get("/schedules", response_model=models.Page[queue_models.Schedule])
 def list_schedules(
     graphs: AllGraphs,
     _: Reader,
@@ -37,7 +37,7 @@ def list_schedules(
     return answer(page(found, limit, lambda one: one.id, plain))
 
 
-@router.post("/schedules", response_model=models.Schedule, status_code=201)
+@router.post("/schedules", response_model=queue_models.Schedule, status_code=201)
 def add_schedule(graphs: AllGraphs, visitor: Steerer, given: bodies.NewSchedule) -> Response:
     """Have a crawl of the queue started again and again; each due time is started once at most."""
     rule = schedule_terms.rule_of(given.model_dump())
@@ -47,13 +47,13 @@ def add_schedule(graphs: AllGraphs, visitor: Steerer, given: bodies.NewSchedule)
     return answer(plain(graphs.served.schedules.add(given.crawl, new, by=visitor.by)), 201)
 
 
-@router.get("/schedules/{schedule}", response_model=models.Schedule)
+@router.get("/schedules/{schedule}", response_model=queue_models.Schedule)
 def show_schedule(graphs: AllGraphs, _: Reader, schedule: Number) -> Response:
     """Return a schedule, and when it is due next."""
     return answer(plain(graphs.served.schedules.get(schedule)))
 
 
-@router.patch("/schedules/{schedule}", response_model=models.Schedule)
+@router.patch("/schedules/{schedule}", response_model=queue_models.Schedule)
 def set_schedule(
     graphs: AllGraphs, visitor: Steerer, schedule: Number, given: bodies.ChangedSchedule
 ) -> Response:
@@ -68,26 +68,26 @@ def set_schedule(
     return answer(plain(graphs.served.schedules.set(schedule, by=visitor.by, **changes)))
 
 
-@router.post("/schedules/{schedule}/enable", response_model=models.Schedule)
+@router.post("/schedules/{schedule}/enable", response_model=queue_models.Schedule)
 def enable_schedule(graphs: AllGraphs, visitor: Steerer, schedule: Number) -> Response:
     """Have a schedule start its crawl again, from its next due time on."""
     return answer(plain(graphs.served.schedules.enable(schedule, by=visitor.by)))
 
 
-@router.post("/schedules/{schedule}/disable", response_model=models.Schedule)
+@router.post("/schedules/{schedule}/disable", response_model=queue_models.Schedule)
 def disable_schedule(graphs: AllGraphs, visitor: Steerer, schedule: Number) -> Response:
     """Have a schedule start nothing until it is enabled; what runs goes on."""
     return answer(plain(graphs.served.schedules.disable(schedule, by=visitor.by)))
 
 
-@router.delete("/schedules/{schedule}", response_model=models.RemovedSchedule)
+@router.delete("/schedules/{schedule}", response_model=queue_models.RemovedSchedule)
 def remove_schedule(graphs: AllGraphs, visitor: Steerer, schedule: Number) -> Response:
     """Remove a schedule; its crawl and the jobs that it made stay."""
     graphs.served.schedules.remove(schedule, by=visitor.by)
     return answer({"id": schedule})
 
 
-@router.get("/schedules/{schedule}/next", response_model=list[models.DueTime])
+@router.get("/schedules/{schedule}/next", response_model=list[queue_models.DueTime])
 def next_times(
     graphs: AllGraphs, _: Reader, schedule: Number, count: Count = 10, after: After = None
 ) -> Response:
