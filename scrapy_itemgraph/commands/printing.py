@@ -32,6 +32,8 @@ _CUT = "..."
 _INDENT = "    "
 _MOST_LINES = 3
 _TALL = 30  # columns, from which on a column may have lines of its own
+_LONG_NAME = 15  # likewise, of names that people copy
+_NAMES = {"CRAWL", "RUNNER"}
 _LEAST_OF_SENTENCE = 30
 _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
 BOLD, ADDED, REMOVED, CHANGED = _BOLD, _GREEN, _RED, _YELLOW
@@ -227,6 +229,7 @@ class _Column:
         self._is_right = all(isinstance(cell, int) or cell in {None, ""} for cell in cells)
         self._is_state = head in _COLOURED_HEADS
         self.has_begin = head in _CUT_AT_END
+        self.is_name = head in _NAMES
 
     def shorten(self) -> None:
         """Write moments to the minute, without the year."""
@@ -257,9 +260,10 @@ def _too_wide(columns: Sequence[_Column], room: int | None) -> _Column | None:
     """Return the widest column where too little of it would be left beside the others."""
     if room is None or len(columns) < 2:  # noqa: PLR2004 - there is no other
         return None
-    widest = max(columns, key=lambda one: one.width)
-    if widest.width < _TALL:
+    tall = [one for one in columns if one.width >= (_LONG_NAME if one.is_name else _TALL)]
+    if not tall:
         return None
+    widest = max(tall, key=lambda one: one.width)
     left = room - sum(one.width + len(GAP) for one in columns if one is not widest)
     return widest if left < min(widest.width, _ENOUGH) else None
 

@@ -234,8 +234,9 @@ def _results(
             state = f"{new.state} again" if is_again else new.state
         is_made_now = old is None or old.completed_at != new.completed_at
         since = new.completed_at if now and is_made_now else now
-        is_fetched_again = task == again and new.expires_at is None
-        has_end = new.completed_at is not None and not is_fetched_again
+        is_done_for_good = new.state == "fresh" and new.expires_at is None
+        is_fetched_again = is_done_for_good and task == again
+        has_end = new.expires_at is not None or (is_done_for_good and not is_fetched_again)
         until = f", expires {_moment(new.expires_at, since)}" if has_end else ""
         yield from _line("~" if old else "+", f"{task}: {state}, version {new.version}{until}")
         if is_fetched_again:

@@ -29,11 +29,17 @@ def _number(name: str) -> Callable[[dict[str, Any]], int]:
     return of
 
 
+def _arguments(crawl: dict[str, Any]) -> str | None:
+    """Return the arguments of a crawl, unless its name has them."""
+    given, spider = crawl["arguments"], crawl["spider"]
+    if not given or (spider and crawl["crawl"] == crawl_arguments.label(spider, given)):
+        return None
+    return crawl_arguments.as_options(given)
+
+
 _CRAWLS: printing.Columns = {
     "CRAWL": "crawl",
-    "ARGUMENTS": lambda crawl: (
-        crawl_arguments.as_options(crawl["arguments"]) if crawl["arguments"] else None
-    ),
+    "ARGUMENTS": _arguments,
     "RUN": lambda crawl: None if crawl["run"] is None else crawl["run"]["number"],
     "STATE": lambda crawl: "never run" if crawl["run"] is None else crawl["run"]["state"],
     "DONE": _number("done"),

@@ -139,6 +139,13 @@ def test_a_page_that_a_new_run_fetches_again_is_not_said_never_to_expire():
     assert again[5] == never[4] == "    ~ other: stale -> fresh, version 2, expires never"
     assert never[3] == "    ~ parse: held -> fresh, version 2, expires never"
 
+    failed = Change(kind="changed", before=done, after=page)
+    held = written(failed, is_fetched_again=True).splitlines()
+    assert held[3:5] == [
+        "    ~ parse: fresh -> held, version 2",
+        "    ~ other: fresh -> stale, version 2",
+    ]
+
 
 def test_items_come_and_go():
     """New items are written whole, up to twenty; of those that go it is told where to."""
