@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.model.notices import Watch
 from scrapy_itemgraph.settings import project_directory
 
 if TYPE_CHECKING:
@@ -46,13 +47,14 @@ class Channel:
 class Channels:
     """The channels of a project; false where it has none.
 
-    `kinds` of notices are sent. `directory` is the project's, in which processes send, and
-    `secret` what webhooks are signed with.
+    `kinds` of notices are sent, and `watch` says what is looked for. `directory` is the project's,
+    in which processes send, and `secret` what webhooks are signed with.
     """
 
     project: str
     channels: tuple[Channel, ...] = ()
     kinds: frozenset[str] = frozenset()
+    watch: Watch = field(default_factory=Watch)
     directory: Path = field(default_factory=Path)
     secret: str | None = field(default=None, repr=False)
 
@@ -78,6 +80,7 @@ class Channels:
             project=project,
             channels=channels,
             kinds=frozenset(settings.notify_kinds),
+            watch=Watch(idle=settings.notify_idle, failures=settings.notify_failures),
             directory=directory or project_directory() or Path.cwd(),
             secret=settings.notify_secret,
         )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from scrapy_itemgraph.channels import sending
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model.notices import Arrival
-from scrapy_itemgraph.store.registry import duties
+from scrapy_itemgraph.store.registry import duties, notice_watch
 from scrapy_itemgraph.store.registry import notices as stored
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.async_tools import cancelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -31,20 +32,60 @@ T = TypeVar("T")
 
 _EVERY = 2.0  # seconds between two looks of one process; of many processes each looks as rarely
 _FEW = 4
+_WATCH_EVERY = 60.0  # seconds between two looks of one process at what lasts; likewise
 _LAST_WITHIN = 10.0  # seconds that the last notices of a process have
 
 
-def claim(connection: Connection, channels: Channels) -> tuple[list[Notice], float]:
-    """Claim what is due for the channels; return it, and in how many seconds to look again."""
-    found = stored.claim(
-        connection,
-        channels.project,
-        kinds=channels.kinds,
-        lease=sending.LEASE,
-        limit=sending.AT_ONCE,
-    )
-    processes = connection.execute(duties.PROCESSES).scalar_one()
-    return found, 0.0 if found else _EVERY * max(1.0, processes / _FEW)
+class Timing:
+    """When a process looks what is due, and what lasts; many look as often as a few."""
+
+    def __init__(self) -> None:
+        self.next_at = self.watch_at = 0.0
+        self._others = 1.0
+
+    def watches(self, channels: Channels) -> bool:
+        """Tell whether it is time to look at what lasts, and put the next look off."""
+        if not channels.watch or time.monotonic() < self.watch_at:
+            return False
+        self.watch_at = time.monotonic() + _WATCH_EVERY * self._others
+        return True
+
+    def put_off(self) -> None:
+        """Look again after the usual time."""
+        self.next_at = time.monotonic() + _EVERY * self._others
+
+    def looked(self, processes: int, *, found: bool) -> None:
+        """Note how many processes live; where there was something to send, look again at once."""
+        self._others = max(1.0, processes / _FEW)
+        self.put_off()
+        if found:
+            self.next_at = 0.0
+
+    @property
+    def pause(self) -> float:
+        """In how many seconds to look again."""
+        return max(0.0, self.next_at - time.monotonic())
+
+
+def look(
+    connection: Connection, channels: Channels, *, watches: bool, own: int = 0
+) -> tuple[list[Notice], int]:
+    """Write what lasts, if `watches`, and claim what is due; return it, and how many live.
+
+    `own` is the crawl of a worker.
+    """
+    if watches:
+        notice_watch.watch(connection, channels.watch, channels.project, own)
+    found: list[Notice] = []
+    if channels:
+        found = stored.claim(
+            connection,
+            channels.project,
+            kinds=channels.kinds,
+            lease=sending.LEASE,
+            limit=sending.AT_ONCE,
+        )
+    return found, connection.execute(duties.PROCESSES).scalar_one()
 
 
 def note(
@@ -73,33 +114,46 @@ _EXTRA = {"action": "notice_given_up"}
 
 
 class NoticeDelivery:
-    """Sends notices beside the loop of a process; without channels it does nothing."""
+    """Sends notices beside the loop of a process; with nobody to be told it does nothing.
 
-    def __init__(self, transactions: Transactions, channels: Channels) -> None:
+    A worker is of the crawl `own`.
+    """
+
+    def __init__(self, transactions: Transactions, channels: Channels, own: int = 0) -> None:
         self._call = transactions.call
         self._channels = channels
-        self._next_at = 0.0
+        self._own = own
+        self._timing = Timing()
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def _is_wanted(self) -> bool:
+        return bool(self._channels or self._channels.watch)
 
     def begin_if_due(self) -> None:
         """Have what is due sent, unless that is under way, or a look is not due."""
-        if not self._channels or time.monotonic() < self._next_at:
+        if not self._is_wanted or self._timing.pause:
             return
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._patiently())
 
     async def _patiently(self) -> None:
-        self._next_at = time.monotonic() + _EVERY
         try:
             while await self._deliver():
                 pass
         except ItemGraphError as error:  # the database is away; who claims them sends them later
             logger.debug("Notices are put off: %s", error, extra={"action": "notices_put_off"})
+        except Exception:  # the crawl, or the runner, must not suffer of it
+            logger.exception("Notices are put off")
 
     async def _deliver(self) -> bool:
         """Send some notices; False: there was none."""
-        claimed, pause = await self._call(claim, self._channels)
-        self._next_at = time.monotonic() + pause
+        self._timing.put_off()  # where the database is away, too
+        watches = self._timing.watches(self._channels)
+        claimed, processes = await self._call(
+            partial(look, channels=self._channels, watches=watches, own=self._own)
+        )
+        self._timing.looked(processes, found=bool(claimed))
         if not claimed:
             return False
         answers = await _in_thread(partial(sending.send, self._channels, claimed))
@@ -111,25 +165,17 @@ class NoticeDelivery:
 
         What is not sent by then is sent by others, or by the next process.
         """
-        if not self._channels:
+        if not self._is_wanted:
             return
         task = asyncio.ensure_future(self._last())
-        with suppress(ItemGraphError):
-            await asyncio.wait({task}, timeout=_LAST_WITHIN)
-            if task.done():
-                task.result()
-        await _cancelled(task)
+        await asyncio.wait({task}, timeout=_LAST_WITHIN)
+        await cancelled([task])
 
     async def _last(self) -> None:
         if self._task is not None:
             await self._task
+        self._timing.watch_at = 0.0
         await self._patiently()
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError, ItemGraphError):
-        await task
 
 
 async def _in_thread(function: Callable[[], T]) -> T:

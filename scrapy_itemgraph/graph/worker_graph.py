@@ -186,7 +186,7 @@ async def _opened(
         job=job,
         limits=limits,
         news=WorkerNews(process, transactions.crawl_id, upkeep),
-        notices=NoticeDelivery(transactions, channels),
+        notices=NoticeDelivery(transactions, channels, transactions.crawl_id),
         reads=WorkerReads(transactions),
         recovery=recovery,
         run=run,

@@ -39,11 +39,26 @@ _SAID = {
     Kind.ABORTED: "The crawl {crawl} was aborted",
     Kind.CRASH_LOOP: "The crawl {crawl} was paused, for its processes crash",
     Kind.RUNNER_GONE: "The runner {runner} is gone",
-    Kind.SCHEDULE_MISSED: "A schedule of the crawl {crawl} was missed",
+    Kind.SCHEDULE_MISSED: "Due times of the crawl {crawl} were missed: {missed}",
     Kind.FAILURES: "The crawl {crawl} has many open failures",
     Kind.IDLE: "The crawl {crawl} gets nothing done",
     TEST: "This is a test of the notices of the project {project}",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """What people are told that lasts; false: nothing.
+
+    `idle` is for how long nothing is done in a crawl, and `failures` how many may be open.
+    """
+
+    idle: timedelta | None = None
+    failures: int | None = None
+
+    def __bool__(self) -> bool:
+        """Tell whether anything is looked for."""
+        return self.idle is not None or self.failures is not None
 
 
 class Arrival(StrEnum):
@@ -85,7 +100,13 @@ class Notice:
     @property
     def text(self) -> str:
         """What it says, in one sentence for people."""
-        named = {"runner": "?", **self.detail, "crawl": self.crawl, "project": self.project}
+        named = {
+            "runner": "?",
+            "missed": "?",
+            **self.detail,
+            "crawl": self.crawl,
+            "project": self.project,
+        }
         said = _SAID.get(self.what, f"{self.what}: {self.crawl}").format_map(named)
         return f"{said}: {self.reason}" if self.reason else said
 

@@ -14,6 +14,8 @@ from scrapy_itemgraph.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scrapy_itemgraph.settings.sections import Notices
+
 _DATABASE = ("database_url", "session_url", "data_dir", "postgres_bin", "auto_migrate")
 
 
@@ -49,7 +51,7 @@ class Options:
             "database": {name: _plain(getattr(database, name)) for name in _DATABASE},
             "lease": database.lease.total_seconds(),
             "patience": database.patience.total_seconds(),
-            "notices": asdict(self.settings.notices),
+            "notices": _to_json(self.settings.notices),
             "directory": str(self.directory),
             "logs": str(self.logs),
             "stop_after": self.stop_after.total_seconds(),
@@ -81,9 +83,16 @@ class Options:
         return cls(terms=Terms(**terms), settings=settings, **given)
 
 
+def _to_json(notices: Notices) -> dict[str, Any]:
+    idle = notices.notify_idle
+    return {**asdict(notices), "notify_idle": None if idle is None else idle.total_seconds()}
+
+
 def _notices(given: dict[str, Any]) -> dict[str, Any]:
     for name in ("notify_urls", "notify_kinds"):
         given[name] = tuple(given[name])
+    if given["notify_idle"] is not None:
+        given["notify_idle"] = timedelta(seconds=given["notify_idle"])
     return given
 
 

@@ -10,8 +10,9 @@ import base64
 import json
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 from scrapy_itemgraph.exceptions import InvalidIdError
@@ -20,9 +21,6 @@ from scrapy_itemgraph.model.answers import read_answers
 from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.tools.wording import closest
-
-if TYPE_CHECKING:
-    from datetime import timedelta
 
 _TRUE = {True, "1", "true", "True"}
 _FALSE = {False, "0", "false", "False"}
@@ -173,9 +171,35 @@ def notice_kinds(value: Any) -> tuple[str, ...]:
     given = listed(value)
     for one in given:
         if one not in set(Kind):
-            near = closest(str(one), [*Kind])
+            near = closest(str(one), [kind.value for kind in Kind])
             raise ValueError(f"there are no notices {one!r}{near}; there are: {', '.join(Kind)}")
     return tuple(given)
+
+
+def idle_period(value: Any) -> timedelta | None:
+    """Read after which period without anything done people are told; None where it is empty."""
+    if value in {"", "None"}:
+        return None
+    read = period(value)
+    if not _SHORTEST_IDLE <= read <= _LONGEST_IDLE:
+        raise ValueError(f"write a period from a minute to a day, not {value!r}")
+    return read
+
+
+_SHORTEST_IDLE, _LONGEST_IDLE = timedelta(minutes=1), timedelta(days=1)
+
+
+def most_failures(value: Any) -> int | None:
+    """Read above how many open failures people are told; None where it is empty."""
+    if value in {"", "None"}:
+        return None
+    read = natural(value)
+    if read > _MOST_FAILURES:
+        raise ValueError(f"write a whole number from 0 to {_MOST_FAILURES}, not {value!r}")
+    return read
+
+
+_MOST_FAILURES = 100_000
 
 
 def blobs(value: Any) -> str:

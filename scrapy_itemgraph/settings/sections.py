@@ -151,7 +151,11 @@ class Records:
 
 @dataclass(frozen=True, kw_only=True)
 class Notices:
-    """Whom to tell what happens to crawls. URLs and the secret are shown nowhere."""
+    """Whom to tell what happens to crawls. URLs and the secret are shown nowhere.
+
+    `notify_idle` is for how long nothing is done in a crawl, and `notify_failures` how many may be
+    open, until people are told; None: never.
+    """
 
     notify_urls: tuple[str, ...] = field(default=(), repr=False, metadata=_by(readers.channels))
     notify_secret: str | None = field(default=None, repr=False, metadata=_by(readers.secret))
@@ -159,6 +163,8 @@ class Notices:
     notify_kinds: tuple[str, ...] = field(
         default=tuple(NoticeKind), metadata=_by(readers.notice_kinds)
     )
+    notify_idle: timedelta | None = field(default=None, metadata=_by(readers.idle_period))
+    notify_failures: int | None = field(default=None, metadata=_by(readers.most_failures))
 
 
 @dataclass(frozen=True, kw_only=True)

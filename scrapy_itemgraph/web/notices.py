@@ -23,7 +23,7 @@ _PUT_OFF = 5.0  # seconds until the next look where the database is away
 @contextmanager
 def sending_notices(graph: ItemGraph, channels: Channels) -> Iterator[None]:
     """Send notices in a thread, on a connection of its own, while the block lasts."""
-    if not channels:
+    if not (channels or channels.watch):
         yield
         return
     stopping = threading.Event()
@@ -38,9 +38,12 @@ def sending_notices(graph: ItemGraph, channels: Channels) -> Iterator[None]:
 
 
 def _run(graph: ItemGraph, channels: Channels, stopping: threading.Event) -> None:
-    pause = 0.0
+    may, pause = False, 0.0
     while not stopping.wait(pause):
         try:
+            may = may or graph.duties.may()
+            if not may:  # a role that only reads; others do it
+                return
             pause = graph.notices.deliver(channels)
         except ItemGraphError as error:
             pause = _PUT_OFF

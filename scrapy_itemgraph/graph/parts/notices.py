@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.channels import sending
 from scrapy_itemgraph.graph import notice_delivery
+from scrapy_itemgraph.graph.notice_delivery import Timing
 from scrapy_itemgraph.store.admin import notice_lists
 
 if TYPE_CHECKING:
@@ -27,6 +28,10 @@ class Notices:
     def __init__(self, transactions: CrawlTransactions) -> None:
         self._transactions = transactions
 
+    @cached_property
+    def _timing(self) -> Timing:
+        return Timing()
+
     def list(
         self, *, crawl: str | None = None, before: int | None = None, limit: int = 50
     ) -> list[NoticeLine]:
@@ -42,10 +47,18 @@ class Notices:
         return sending.send_test(channels, by)
 
     def deliver(self, channels: Channels) -> float:
-        """Send some of what is due; return in how many seconds to look again, 0: at once."""
-        claimed, pause = self._transactions.call(partial(notice_delivery.claim, channels=channels))
+        """Send some of what is due; return in how many seconds to look again, 0: at once.
+
+        Each minute it writes what lasts: that nothing is done in a crawl, or too much fails.
+        """
+        self._timing.put_off()
+        watches = self._timing.watches(channels)
+        claimed, processes = self._transactions.call(
+            partial(notice_delivery.look, channels=channels, watches=watches)
+        )
+        self._timing.looked(processes, found=bool(claimed))
         if claimed:
             answers = sending.send(channels, claimed)
             noted = partial(notice_delivery.note, notices=claimed, answers=answers)
             notice_delivery.tell(claimed, answers, self._transactions.call(noted))
-        return pause
+        return self._timing.pause

@@ -5,20 +5,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import json
 import socket
 import threading
 from datetime import timedelta
 
 import pytest
+from support.projects import until
 from support.receivers import receiver
 
-from scrapy_itemgraph.channels import sending
+from scrapy_itemgraph.channels import channel, sending
 from scrapy_itemgraph.channels.channel import Channels
+from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
 from scrapy_itemgraph.graph.parts.notices import Notices
+from scrapy_itemgraph.graph.parts.queue import Queue
+from scrapy_itemgraph.model.crawl_states import NewCrawl
 from scrapy_itemgraph.model.notices import Arrival, Kind
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store.registry import notices as stored
+from scrapy_itemgraph.web.notices import sending_notices
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 
@@ -232,3 +239,125 @@ def test_a_function_of_the_project_is_called_in_its_directory(tmp_path, engine, 
     assert (good.state, bad.state) == ("sent", "failed")
     assert bad.error.startswith(f"function chat.{name}: Traceback")
     assert bad.error.rstrip().endswith("ValueError: no such chat")
+
+
+def watched(engine, **given):
+    """Have somebody look, by settings; return (crawl, text) of what people are told."""
+    part = Notices(CrawlTransactions(engine, None))
+    part.deliver(channels(**given))
+    return [(one.crawl, one.what, one.reason) for one in part.list()][::-1]
+
+
+LIVES = """
+    INSERT INTO crawls (name, project) VALUES ('still', 'shop'), ('busy', 'shop'), ('far', 'other');
+    INSERT INTO processes (kind, host, process_id, lease_until, started_at, crawl_id)
+    SELECT 'worker', 'h', 1, now() + interval '1 day', now() - interval '2 hours', id FROM crawls;
+    INSERT INTO task_minutes (crawl_id, minute, task_id, done, retried)
+    SELECT id, date_trunc('minute', now()) - interval '5 minutes', 1,
+        CASE name WHEN 'busy' THEN 1 ELSE 0 END, 7 FROM crawls;
+"""
+
+
+def test_that_nothing_is_done_is_said_once_until_something_is(engine):
+    """Of a crawl whose process lives and only retries, and of the first of the queue."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(LIVES)
+    queue = Queue(CrawlTransactions(engine, None))
+    for name in ("first", "second"):
+        queue.add(
+            NewCrawl(name=name, spider=name, project="shop", arguments={}, settings={}), by="ann"
+        )
+    hour = {"notify_idle": timedelta(hours=1)}
+    before = watched(engine, **hour)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE crawl_events SET at = at - interval '2 hours'")
+    first = watched(engine, **hour)
+    again = watched(engine, **hour)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE notices SET created_at = now() - interval '1 hour'")
+        connection.exec_driver_sql(
+            "UPDATE task_minutes SET done = 1 FROM crawls WHERE id = crawl_id AND name = 'still'"
+        )
+    watched(engine, **hour)
+    with engine.begin() as connection:
+        holds = connection.exec_driver_sql("SELECT body->>'crawl' FROM notices WHERE holds")
+        assert [*holds.scalars()] == ["first"]
+        connection.exec_driver_sql("UPDATE task_minutes SET done = 0")
+
+    assert before == [("still", "nothing done", "for 1h or more")]
+    assert first == again == [*before, ("first", "nothing done", "for 1h or more")]
+    assert [one[0] for one in watched(engine, **hour)] == ["still", "first", "still", "busy"]
+
+
+FAILS = """
+    INSERT INTO tasks (crawl_id, name, spider, version, definition)
+    SELECT id, 'parse', 's', '1', gen_random_uuid() FROM crawls;
+    INSERT INTO results (item_id, task_id, task_version, is_successful)
+    SELECT n, t.id, '1', false FROM tasks t CROSS JOIN generate_series(1, 3) AS n;
+    INSERT INTO failures (item_id, task_id, fingerprint, error)
+    SELECT item_id, task_id, gen_random_uuid(), '{}' FROM results
+"""
+
+
+def test_that_more_fails_than_may_is_said_once_until_it_is_handled(engine):
+    """At the number nobody is told; above it once; after they were handled, again."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(LIVES + FAILS)
+    assert watched(engine, notify_failures=3) == []
+    some = watched(engine, notify_failures=2)
+    assert watched(engine, notify_failures=2) == some
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE failures SET handled_at = now()")
+    watched(engine, notify_failures=2)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE failures SET handled_at = NULL")
+
+    assert sorted(some) == [
+        ("busy", "failures open", "more than 2"),
+        ("still", "failures open", "more than 2"),
+    ]
+    assert len(watched(engine, notify_failures=2)) == 4
+
+
+def test_a_server_sends_too_where_its_role_may(engine, database):
+    """`serve` has a thread for it; a role that only reads has none, and says nothing."""
+    write(engine)
+    with (
+        receiver() as there,
+        ItemGraph.open(database) as graph,
+        sending_notices(graph, channels(there.url)),
+    ):
+        until(lambda: graph.notices.list()[0].state == "sent")
+    assert [one["crawl"] for one in there.documents] == ["books"]
+
+
+def test_mail_and_chats_go_through_apprise(notices, engine):
+    """What apprise knows is sent by it, and what it does not know is said without its secrets."""
+    pytest.importorskip("apprise")
+    write(engine, reason="nothing left")
+    with receiver(200) as there:
+        url = there.url.replace("http:", "json:")
+        answers = notices.test(channels(f"{url}/secret", "nonsense://secret"), by="ann@desk")
+        notices.deliver(channels(f"{url}/secret"))
+
+    said = [(one.channel, one.arrival, one.said) for one in answers]
+    assert said == [
+        ("apprise json", "sent", "sent"),
+        (
+            "apprise nonsense",
+            "failed",
+            "apprise does not know such a URL, or misses a part of it",
+        ),
+    ]
+    assert [json.loads(body)["message"] for _, body in there.came] == [
+        "This is a test of the notices of the project shop",
+        "The crawl books is finished: nothing left",
+    ]
+
+
+def test_a_package_that_is_not_installed_is_named_at_the_start(monkeypatch):
+    """Before anything runs, with what to type, and without the URL."""
+    monkeypatch.setattr(channel, "find_spec", lambda _: None)
+    with pytest.raises(ConfigurationError, match=r"scrapy-itemgraph\[apprise\]") as raised:
+        channels("mailtos://ann:hidden@example.com")
+    assert "hidden" not in str(raised.value)

@@ -12,15 +12,23 @@ from support.plans import explaining
 
 from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.jobs import Stop
+from scrapy_itemgraph.model.notices import Answer, Arrival, Watch
 from scrapy_itemgraph.model.runners import Terms
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import awakening
-from scrapy_itemgraph.store.admin import job_reports, queue_pages, queue_reports
+from scrapy_itemgraph.store.admin import (
+    job_reports,
+    notice_lists,
+    queue_pages,
+    queue_reports,
+)
 from scrapy_itemgraph.store.registry import (
     crawl_ends,
     crawl_queue,
     job_ends,
     jobs,
+    notice_watch,
+    notices,
     places,
     runners,
 )
@@ -35,7 +43,16 @@ pytestmark = pytest.mark.server
 ACTIVE, FINISHED = 2_000, 20_000
 MOST = 60  # rows of tables that a statement may read for four places
 MOST_OF = {"queue_reports.NAMED": MOST + ACTIVE}  # the place of a crawl is counted
-TABLES = ("crawls", "jobs", "crawl_events", "places", "runners", "processes", "queues")
+TABLES = (
+    "crawls",
+    "jobs",
+    "crawl_events",
+    "places",
+    "runners",
+    "processes",
+    "queues",
+    "notices",
+)
 FILL = (
     """INSERT INTO crawls (name, state, spider, project, start_arguments, nice, queued_at)
     SELECT 'active ' || n, 'active', 's', 'p', '{}', n % 5, clock_timestamp()
@@ -49,6 +66,11 @@ FILL = (
     """INSERT INTO crawl_events (crawl_id, at, by, what, detail)
     SELECT id, now(), 'ann', what, '{}' FROM crawls
     CROSS JOIN unnest(ARRAY['added', 'assigned', 'ended', 'finished']) AS what""",
+    # A hundred are due.
+    """INSERT INTO notices (what, project, body, next_at)
+    SELECT 'finished', 'p', json_build_object('crawl', 'over ' || n % 20),
+        CASE WHEN n % 2 = 0 THEN now() + n * interval '1 second' - interval '200 seconds' END
+    FROM generate_series(1, :finished) AS n""",
     """INSERT INTO queues (crawl_id, slot_id, is_live)
     SELECT id, (SELECT min(id) FROM limits), true FROM crawls WHERE state = 'finished' LIMIT 10""",
 )
@@ -128,6 +150,28 @@ def test_a_page_of_the_queue_reads_few_rows(filled):
     assert [one.crawl.place for one in (*first.rows, *after.rows)] == list(range(1, 9))
     names = [f"over {number}" for number in range(FINISHED, FINISHED - 8, -1)]
     assert [one.crawl.name for one in (*over.rows, *older.rows)] == names
+
+    assert too_many(explained) == {}
+
+
+def test_notices_are_claimed_listed_and_looked_for_by_reading_few_rows(filled):
+    """However many were sent or wait for their next try, and crawls there are."""
+    runners.register(filled, TERMS, **OWN)
+    filled.execute(
+        sa.text("UPDATE processes SET crawl_id = 7, started_at = now() - interval '1 day'")
+    )
+    watched = Watch(idle=timedelta(hours=1), failures=1)
+    kinds, lease = ["finished"], timedelta(minutes=1)
+    with explaining(filled) as explained:
+        claimed = notices.claim(filled, "p", kinds=kinds, lease=lease, limit=10)
+        assert len(claimed) == 10
+        sent = Answer(channel="c", arrival=Arrival.SENT, said="204")
+        assert not notices.answered(filled, claimed[0], [sent])
+        for _ in range(2):
+            notice_watch.watch(filled, watched, "p")
+        assert len(notice_lists.notices(filled, crawl=None, before=None, limit=10)) == 10
+        assert len(notice_lists.notices(filled, crawl="over 7", before=None, limit=10)) == 10
+
     assert too_many(explained) == {}
 
 
