@@ -32,9 +32,8 @@ _COLUMNS: printing.Columns = {
     "JOB": "id",
     "CRAWL": "crawl",
     "STATE": "state",
-    "BY": lambda one: one.runner or one.origin,
-    "PLACE": "place",
-    "TRY": "attempts",
+    "BY": lambda one: f"{one.runner}:{one.place}" if one.runner else one.origin,
+    "TRY": lambda one: one.attempts if one.attempts > 1 else None,
     "STARTED": "started_at",
     "ENDED": "ended_at",
     "WHY": lambda one: (
@@ -51,8 +50,8 @@ _COLUMNS: printing.Columns = {
 def list_jobs(call: Call) -> None:
     """List jobs, the newest first; with --crawl NAME those of a crawl.
 
-    A job is one process of a crawl, whoever started it. TRY is 1, and how many before it in a row
-    ended abnormally.
+    A job is one process of a crawl, whoever started it; BY says who, of a runner with its place.
+    TRY is there from 2 on: 1, and how many before it in a row ended abnormally.
     """
     given = call.given
     with call.graph() as graph:

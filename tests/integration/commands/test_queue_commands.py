@@ -248,6 +248,7 @@ def test_jobs_are_looked_at_and_cancelled(queued, engine):
         )
 
     (listed,) = queued("jobs", "list", "--open", "--json").document
+    table = queued("jobs", "list").out
     number = str(listed["id"])
     log = queued("jobs", "log", number)
     cancelled = queued("jobs", "cancel", number)
@@ -255,6 +256,7 @@ def test_jobs_are_looked_at_and_cancelled(queued, engine):
     shown = queued("jobs", "show", number, "--json").document
 
     assert (listed["crawl"], listed["state"]) == ("books", "pending")
+    assert table.split() == ["JOB", "CRAWL", "STATE", "BY", number, "books", "pending", "runner"]
     assert (log.code, "has not begun" in log.err) == (1, True)
     assert cancelled.code == 0
     assert (again.code, "is over: cancelled" in again.err) == (1, True)
