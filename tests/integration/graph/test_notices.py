@@ -24,6 +24,7 @@ from scrapy_itemgraph.graph.parts.queue import Queue
 from scrapy_itemgraph.model.crawl_states import NewCrawl
 from scrapy_itemgraph.model.notices import Arrival, Kind
 from scrapy_itemgraph.settings import Settings
+from scrapy_itemgraph.store import pruning
 from scrapy_itemgraph.store.registry import notices as stored
 from scrapy_itemgraph.web.notices import sending_notices
 
@@ -361,3 +362,17 @@ def test_a_package_that_is_not_installed_is_named_at_the_start(monkeypatch):
     with pytest.raises(ConfigurationError, match=r"scrapy-itemgraph\[apprise\]") as raised:
         channels("mailtos://ann:hidden@example.com")
     assert "hidden" not in str(raised.value)
+
+
+def test_notices_are_kept_for_a_month_and_what_lasts_until_it_is_over(notices, engine):
+    """Sent or not, an old one goes; where it still says what is so it stays, or it came again."""
+    for crawl in ("old", "lasts"):
+        write(engine, crawl=crawl)
+    age(engine, timedelta(days=31))
+    write(engine, crawl="new")
+    [rule] = [one for one in pruning.RULES if one.table == "notices"]
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE notices SET holds = true WHERE body->>'crawl' = 'lasts'")
+        assert pruning.prune(connection, rule) == 1
+
+    assert [one.crawl for one in notices.list()] == ["new", "lasts"]
