@@ -113,7 +113,7 @@ model: $(READY) ## thousands of random histories on a plain-Python model and Pos
 chaos: $(READY) compiled ## faults of 21 kinds, a queue under fire, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3", CHAOS_QUEUE="--crawls 60"; slow)
 	$(BIN)/python -u tests/chaos/drive.py $(or $(CHAOS),--faults 100)
 	$(BIN)/python -u tests/chaos/queued_crawls.py $(CHAOS_QUEUE)
-	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_CHAOS_ACTS=20000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
+	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_CHAOS_ACTS=4000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/acceptance/failing/test_deaths.py tests/acceptance/crawling/test_manuals.py \
 		tests/acceptance/crawling/test_crawl_spider.py tests/acceptance/commands/test_scrapyd.py \
 		tests/acceptance/crawling/test_runs.py tests/acceptance/hosts/test_politeness.py \
