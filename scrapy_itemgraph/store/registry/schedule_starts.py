@@ -15,6 +15,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import schedules as rules
 from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.model.jobs import JobState
+from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.model.schedule_terms import stored_rule
 from scrapy_itemgraph.model.schedules import CatchUp, Overlap
 from scrapy_itemgraph.postgres import engine
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
 
 STEP = 50  # schedules, or crawls, of one transaction
 _LONGEST = 0.1  # seconds that one computes due times, for it has the queue's lock
-
-MISSED = "schedule missed"
-"""What the notice of due times is called that nobody noticed in time."""
 
 # Whether the crawl of a schedule `s` runs, or waits to. What is found of other tables is looked up,
 # and not joined: so whatever the statistics say, schedules are read in the order of their moments.
@@ -248,7 +246,7 @@ def _tell(connection: Connection, one: _Step) -> None:
         by = f"schedule {one.schedule}"
         note(connection, one.crawl_id, by, Event.SCHEDULE_SET, is_enabled=False, **told)
     told |= {"crawl": one.crawl, "last_at": str(one.last_at)}
-    notices.write(connection, one.crawl_id, MISSED, **told)
+    notices.write(connection, one.crawl_id, Kind.SCHEDULE_MISSED, **told)
 
 
 def _begin(connection: Connection, ready: Mapping[int, Any]) -> None:
