@@ -118,14 +118,14 @@ MUTATIONS = (
     Mutation(
         "refusals count for max_failures",
         "store/sql_conditions.py",
-        "AND f.handled_at IS NULL AND NOT f.is_refusal",
-        "AND f.handled_at IS NULL",
+        "OPEN_FAILURES.format(first=False, last=False, condition=IS_CALLED_FOR)",
+        "OPEN_FAILURES.format(first=False, last=True, condition=IS_CALLED_FOR)",
     ),
     Mutation(
         "failures of items without the task's tag count for max_failures",
         "store/sql_conditions.py",
-        "\n                    AND {IS_CALLED_FOR}",
-        "",
+        "OPEN_FAILURES.format(first=False, last=False, condition=IS_CALLED_FOR)",
+        "OPEN_FAILURES.format(first=False, last=False, condition=True)",
     ),
     Mutation(
         "a task that wants its item alone runs beside others that do not",

@@ -40,7 +40,7 @@ _CONDITIONS = {
     # What JSON writes without a backslash is in it as it is, and is looked for before it is parsed.
     SearchKind.PART: rf"""{_NAMED.format(condition="strpos(a.name, :text) > 0")}
         OR CASE WHEN strpos(CAST(i.data AS text), :text) = 0
-                AND strpos(CAST(i.data AS text), '\') = 0 THEN false
+                AND strpos(CAST(i.data AS text), chr(92)) = 0 THEN false
             ELSE strpos(CASE WHEN json_typeof(i.data->'url') = 'string' THEN i.data->>'url'
                 ELSE '' END, :text) > 0 END""",
     # JSON that has a NUL is no jsonb.

@@ -194,7 +194,7 @@ def test_crawls_are_listed_by_spider_and_deleted(project, cats):
     young = project.scrapy("itemgraph", "crawls", "delete", "--older-than", "30d", "--yes")
 
     assert "STATE" in status.output
-    assert "-a cat=books" in status.output
+    assert "cats:cat=books" in status.output
     assert "the database has cats:api_key=digest-" in near.log
     assert [one["spider"] for one in json.loads(listed.output)] == ["cats"] * 3
     assert asked.code == 1

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 import sqlalchemy as sa
-from support import sites
+from support import queued, sites
 from support.projects import kill, until
 
 from scrapy_itemgraph.postgres import engine as engines
@@ -121,7 +121,7 @@ def test_pages_of_a_callback_expire_by_the_clock(project, site):
     second = project.crawl()
     explained = project.scrapy("itemgraph", "explain", f"{site.url}/page/1")
     listed = project.scrapy("itemgraph", "tasks")
-    with engines.sync_engine(project.url).begin() as connection:
+    with queued.transaction(project.url) as connection:
         crawl_changes.age(connection, connection.scalar(CRAWL), timedelta(days=1))
     project.crawl()
 

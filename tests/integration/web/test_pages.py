@@ -162,20 +162,20 @@ def test_a_failure_comes_first_with_the_projects_line(web, filled) -> None:
         traceback="\n".join(f"  {frame}\n    run()" for frame in frames),
         place="shop.books.Books.parse",
     )
-    with crawl_of(filled, "choosing") as crawl:
+    with crawl_of(filled, "leading") as crawl:
         crawl.register(parse={"tags": ["page"]})
         for name in ("A", "B", "C"):
             crawl.end(crawl.claimed(name), outcome=Outcome.FAILED, error=error)
-    listed = web.ask("GET", f"{CHOOSING}/failures/list").text
+    listed = web.ask("GET", "/crawls/leading/failures/list").text
     c, b, a = re.findall(r'name="failure" value="(\d+)"', listed)
 
-    shown = web.ask("GET", f"{CHOOSING}/failures/{b}").text
-    item = web.ask("GET", f"{CHOOSING}/item?id=B").text
+    shown = web.ask("GET", f"/crawls/leading/failures/{b}").text
+    item = web.ask("GET", "/crawls/leading/item?id=B").text
 
     assert re.search(r"<h1[^>]*><bdi>ValueError</bdi>: .*no &lt;price&gt;", shown)
-    assert f'rel="prev" href="{CHOOSING}/failures/{a}"' in shown
-    assert f'rel="next" href="{CHOOSING}/failures/{c}"' in shown
-    assert "the oldest" in web.ask("GET", f"{CHOOSING}/failures/{a}").text
+    assert f'rel="prev" href="/crawls/leading/failures/{a}"' in shown
+    assert f'rel="next" href="/crawls/leading/failures/{c}"' in shown
+    assert "the oldest" in web.ask("GET", f"/crawls/leading/failures/{a}").text
     assert re.findall(r'<bdi class="own">  File &#34;(.+?)&#34;', shown) == ["/shop/books.py"]
     assert item.index("/shop/books.py") < item.index(f"/failures/{b}") < item.index("<h2>Item<")
 
