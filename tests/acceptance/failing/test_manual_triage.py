@@ -214,7 +214,9 @@ def test_a_manual_is_triaged_in_the_browser_alone(person, project, site):
     click("link", "80 open failures")
     page.get_by_label("Sort").select_option("most first")
     click("button", "Show")
-    counts = page.locator(".count:has(strong)").all_inner_texts()
+    page.wait_for_url("**sort=count**")
+    page.locator("article .count").first.wait_for()
+    counts = page.locator("article .count").all_inner_texts()
     assert [one.split()[0] for one in counts] == ["60", "15", "5"]
 
     # A page of the headings is found, read, mended and tried.
@@ -236,6 +238,7 @@ def test_a_manual_is_triaged_in_the_browser_alone(person, project, site):
     click("link", site.url + path)
     click("link", re.compile(r"^Failure \d+$"))
     click("link", "All failures of its group")
+    page.locator("tbody tr").nth(59).wait_for()
     assert page.locator("tbody tr").count() == 60
     page.get_by_label("all that are shown").check()
     click("button", "Handle these: run again")

@@ -709,6 +709,7 @@ def test_whether_failures_stop_a_task_is_read_of_its_own(million, step):
 
 def test_open_failures_of_tasks_are_read_of_their_own(million, step):
     """What a handling and the end of a crawl ask of tasks reads no failures of others."""
+    engines.hot_path(step)
     with explaining(step, is_prepared=False) as explained:
         asked = {"crawl": million.id, "task": "parse", "tasks": None}
         assert not step.execute(code_changes.FAILED_TASKS, asked).all()
