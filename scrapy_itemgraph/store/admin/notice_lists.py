@@ -23,12 +23,18 @@ _LIST = """
         n.body ->> 'reason' AS reason, n.body, n.created_at, n.tries, n.next_at, n.sent_at,
         n.given_up_at, n.error, n.answers
     FROM notices n
-    WHERE n.id < :before {and_of_crawl}
-    ORDER BY {order}n.id DESC LIMIT :limit
+    WHERE {which} ORDER BY {order} LIMIT :limit
 """
-OF_ALL = text(_LIST.format(and_of_crawl="", order=""))
+OF_ALL = text(_LIST.format(which="n.id < :before", order="n.id DESC"))
+
+# Compared as rows, and in this order, which the index by crawl alone has: a planner that is asked
+# for an equal crawl may look through the notices of all crawls.
 OF_CRAWL = text(
-    _LIST.format(and_of_crawl="AND n.body ->> 'crawl' = :crawl", order="n.body ->> 'crawl' DESC, ")
+    _LIST.format(
+        which="""(n.body ->> 'crawl', n.id) > (:crawl, 0)
+        AND (n.body ->> 'crawl', n.id) < (:crawl, :before)""",
+        order="n.body ->> 'crawl' DESC, n.id DESC",
+    )
 )
 
 LAST = 2**63 - 1
