@@ -15,6 +15,7 @@ from scrapy.extensions import feedexport
 from scrapy.settings import SETTINGS_PRIORITIES
 from scrapy.utils.misc import load_object
 
+from scrapy_itemgraph import spiderloader
 from scrapy_itemgraph.downloadermiddlewares import ItemGraphDownloaderMiddleware
 from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.extensions import ItemGraphExtension
@@ -105,6 +106,11 @@ class Addon:
     def from_crawler(cls, crawler: Crawler) -> Self:
         """Build the add-on of a crawler."""
         return cls(crawler)
+
+    @classmethod
+    def update_pre_crawler_settings(cls, settings: BaseSettings) -> None:
+        """Have spiders of the package found by name, behind the project's own."""
+        spiderloader.install(settings)
 
     def update_settings(self, settings: BaseSettings) -> None:
         """Install the components, or refuse the start with an error that says why."""

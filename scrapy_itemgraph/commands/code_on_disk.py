@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scrapy.spiderloader import get_spider_loader
 
+from scrapy_itemgraph import spiderloader
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.worker.spider import callbacks, methods
 
@@ -33,7 +34,10 @@ def sources(settings: BaseSettings, note: Callable[[str], None]) -> Sources:
     @cache
     def loaded(spider: str) -> Any:
         try:
-            spider_class = loader().load(spider) if spider in loader().list() else None
+            if spider in loader().list():
+                spider_class = loader().load(spider)
+            else:
+                spider_class = spiderloader.package_spider(settings, spider)
             return None if spider_class is None else (spider_class, tasks.discover(spider_class))
         except Exception as error:  # noqa: BLE001 - the modules are the user's, and run now
             note(

@@ -56,7 +56,7 @@ _POLL = 0.2  # seconds
 
 @CRAWLS.command(
     "add",
-    Argument("spider", help="as `scrapy list` shows it"),
+    Argument("spider", help="as `scrapy list` shows it, or site"),
     Argument("name", nargs="?", help="of its own; without it, of the spider and its arguments"),
     Argument(
         "-a",

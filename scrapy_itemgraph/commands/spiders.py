@@ -1,4 +1,4 @@
-"""The project's spiders, by their names."""
+"""The project's spiders, and those of the package, by their names."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy.spiderloader import get_spider_loader
 
+from scrapy_itemgraph import spiderloader
 from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError, NotFoundError
 from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.worker.executions.error_records import is_project_file, type_name
@@ -27,6 +28,9 @@ def spider_class(settings: BaseSettings, name: str) -> type[Spider]:
     loader = _loader(settings)
     known = loader.list()
     if name not in known:
+        ours = spiderloader.package_spider(settings, name)
+        if ours is not None:
+            return ours
         listed = ", ".join(sorted(known)) or "none"
         raise NotFoundError(
             f"there is no spider {name!r}{closest(name, known)}; the project has {listed}"

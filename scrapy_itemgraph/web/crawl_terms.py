@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import crawl_arguments
+from scrapy_itemgraph.model import crawl_arguments, package_spiders
 from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
 from scrapy_itemgraph.model.crawl_states import NewCrawl
 from scrapy_itemgraph.tools.wording import closest, one_line
@@ -127,6 +127,12 @@ class CrawlTerms:
         known = self._spiders.names()
         if name not in known:
             known = self._spiders.names(known_for=0.0)  # it may be new
+        if name not in known and name in package_spiders.SPIDERS:
+            raise NotFoundError(
+                f"the spider {name!r} comes with scrapy-itemgraph and fetches what it is told to, "
+                "in any network; over HTTP it takes a spider of the project of its kind, or add "
+                "the crawl on the command line"
+            )
         if name not in known:
             listed = ", ".join(known) or "none"
             said = f"there is no spider {name!r:.80}{closest(name, known)}"

@@ -1,0 +1,152 @@
+"""Which pages are of a site: by the URLs that a crawl begins with, and as far as they say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, urlsplit
+
+from w3lib.url import safe_url_string
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_PORTS = {"http": ":80", "https": ":443"}
+_MOST_SAID = 80  # characters of what was given that an error repeats
+
+# Links that lead from page to page for ever, or to what no visitor reads; one pattern each.
+NOISE: tuple[str, ...] = (
+    r"[?&](?:replytocom|like_comment|openidserver|share|moderation-hash)=",
+    r"[?&;]C=[NMSD];O=[AD]$",  # orders of a directory that Apache lists
+    r"/(?:wp-login|xmlrpc)\.php(?:$|\?)",
+    r"/wp-json/oembed/",
+    r"/(?:%22|%27|%5C%22|%5C%27)",  # quotation marks of a script that was taken for a link
+    r"(/[^/?]+)\1\1\1",  # a part of the path four times in a row: a relative link gone wrong
+)
+
+
+class Extent(StrEnum):
+    """How much of a site a crawl is to have."""
+
+    HOST = "host"  # all that is on the hosts it begins at
+    PATH = "path"  # what is in the folders it begins in, and below
+    PAGE = "page"  # the pages it begins with alone
+
+    @classmethod
+    def named(cls, text: str) -> Extent:
+        """Return the extent of a name.
+
+        Raises:
+            ValueError: there is none; it says which there are.
+
+        """
+        try:
+            return cls(text)
+        except ValueError:
+            known = ", ".join(cls)
+            raise ValueError(f"-a extent={text[:_MOST_SAID]} is none of {known}") from None
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The pages of the sites that a crawl begins at.
+
+    `folders` are paths by place, a host with its port; `www.` before a host makes no difference,
+    nor does http or https.
+    """
+
+    extent: Extent
+    folders: Mapping[str, frozenset[str]]
+
+    @classmethod
+    def of(cls, roots: Iterable[str], extent: Extent) -> Scope:
+        """Return the scope of a crawl that begins with these URLs."""
+        folders: dict[str, set[str]] = {}
+        for one in roots:
+            parts = urlsplit(one)
+            folders.setdefault(_place(parts), set()).add(parts.path.rpartition("/")[0] + "/")
+        return cls(extent, {place: frozenset(some) for place, some in folders.items()})
+
+    def has(self, url: str, home: str | None = None) -> bool:
+        """Tell whether a page is of the sites, or of `home`: the place that a root moved to."""
+        if self.extent is Extent.PAGE:
+            return False
+        try:
+            parts = urlsplit(url)
+            place = _place(parts)
+        except ValueError:
+            return False
+        folders = self.folders.get(place)
+        if folders is None:
+            return place == home
+        if self.extent is Extent.HOST:
+            return True
+        path = parts.path or "/"
+        return any(path.startswith(one) for one in folders)
+
+    def knows(self, url: str) -> bool:
+        """Tell whether a crawl begins on the host of a URL."""
+        return place_of(url) in self.folders
+
+
+def place_of(url: str) -> str:
+    """Return the host of a URL with its port, without `www.` and without the usual port."""
+    return _place(urlsplit(url))
+
+
+def _place(parts: SplitResult) -> str:
+    netloc = parts.netloc.rpartition("@")[2].lower()
+    if not netloc.isascii():
+        netloc = urlsplit(safe_url_string(f"http://{netloc}/")).netloc
+    host, colon, port = netloc.partition(":") if "[" not in netloc else (netloc, "", "")
+    host = host.removesuffix(".").removeprefix("www.")
+    usual = colon + port == _PORTS.get(parts.scheme) or not port
+    return host if usual else f"{host}:{port}"
+
+
+def is_noise(url: str) -> bool:
+    """Tell whether a link leads to what no archive wants."""
+    return _NOISE(url) is not None
+
+
+_NOISE = re.compile("|".join(f"(?:{one})" for one in NOISE)).search
+
+
+# What a crawl begins with
+
+
+def roots_of(url: str, urls: str | None) -> list[str]:
+    """Return the URLs that a crawl begins with: those of `url`, by blanks, and of a file's lines.
+
+    Lines that are empty or begin with # are left out.
+
+    Raises:
+        ValueError: one is no URL of the web.
+        OSError: the file cannot be read.
+
+    """
+    found = [_checked(one, f"-a url={one[:_MOST_SAID]}") for one in url.split()]
+    if urls is not None:
+        # What a line has is not repeated: it may be any file.
+        lines = Path(urls).read_text(encoding="utf-8-sig").splitlines()
+        found += [
+            _checked(line.strip(), f"line {number} of {urls}")
+            for number, line in enumerate(lines, 1)
+            if line.strip() and not line.startswith("#")
+        ]
+    return list(dict.fromkeys(found))
+
+
+def _checked(text: str, where: str) -> str:
+    try:
+        url = safe_url_string(text).partition("#")[0]
+        parts = urlsplit(url)
+        is_web = parts.scheme in _PORTS and bool(parts.hostname)
+    except ValueError:
+        is_web = False
+    if not is_web:
+        raise ValueError(f"{where} is no URL of a page; write one such as https://example.com/")
+    return url

@@ -1,0 +1,166 @@
+"""The spider `site`: it follows a site's links, and keeps each page and file as it came."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import scrapy
+from scrapy import Request
+
+from scrapy_itemgraph import AttachBlob, UpdateMetadata
+from scrapy_itemgraph.contrib.sites import references, scope
+from scrapy_itemgraph.contrib.sites.references import Kind
+from scrapy_itemgraph.contrib.sites.scope import Extent, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from scrapy.http import Response
+    from scrapy.settings import BaseSettings
+
+BLOB = "body"
+"""The name under which a page's content is attached to it."""
+
+_OK = range(200, 300)
+_HOME, _INLINE, _ROOT = "home", "inline", "root"  # in a request's meta
+_MOST_INLINE = 5  # how deep files of files, frames of frames are taken
+_FIRST = 10  # the priority of what a page needs, so that the two are fetched close together
+_SECRET = frozenset({b"Authorization", b"Cookie", b"Proxy-Authorization"})
+_MIB = 1024 * 1024
+
+# What a project's own settings say otherwise wins.
+_SETTINGS: dict[str, Any] = {
+    "ROBOTSTXT_OBEY": True,
+    "ITEMGRAPH_PUBLIC_ONLY": True,  # a page may name anything in the network of its reader
+    "METAREFRESH_ENABLED": False,  # the page itself is kept, and where it leads is a link
+    "DOWNLOAD_WARNSIZE": 0,
+}
+_LARGEST_IN_DATABASE = 16 * _MIB  # bytes of a blob there
+_LARGEST = 128 * _MIB
+
+
+class SiteSpider(scrapy.Spider):
+    """Keeps whole websites: `scrapy crawl site -a url=https://example.com/`.
+
+    `url` is what it begins with, several by blanks; `urls` a file of them, one a line. `extent` is
+    `host` (all pages of these hosts), `path` (what is in their folders and below) or `page` (these
+    alone). What pages need, pictures, style sheets, scripts, is taken from anywhere. `noise=keep`
+    takes links that lead from page to page for ever, too.
+    """
+
+    name = "site"
+    # Answers, not failures: that a page is gone is a part of the archive.
+    handle_httpstatus_list: ClassVar[list[int]] = [404, 410]
+
+    def __init__(
+        self,
+        *args: Any,
+        url: str = "",
+        urls: str | None = None,
+        extent: str = "host",
+        noise: str = "skip",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.start_urls = scope.roots_of(url, urls)
+        self._scope = Scope.of(self.start_urls, Extent.named(extent))
+        self._skips_noise = noise != "keep"
+
+    @classmethod
+    def update_settings(cls, settings: BaseSettings) -> None:
+        """Have pages kept whole, robots.txt respected, and the network of the crawler left alone.
+
+        What the project's own settings say stays.
+        """
+        super().update_settings(settings)
+        is_in_database = settings.get("ITEMGRAPH_BLOBS") in {None, "database"}
+        largest = _LARGEST_IN_DATABASE if is_in_database else _LARGEST
+        for name, value in {**_SETTINGS, "DOWNLOAD_MAXSIZE": largest}.items():
+            settings.set(name, value, "addon")
+
+    async def start(self) -> AsyncIterator[Any]:
+        """Begin with the pages that were given; each is fetched once in each run."""
+        if not self.start_urls:
+            raise ValueError(
+                f"the spider {self.name} was not told where to begin; give it "
+                "-a url=https://example.com/, or -a urls=FILE with one on each line"
+            )
+        for url in self.start_urls:
+            yield Request(url, meta={_ROOT: True})
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        """Follow what a page refers to, and keep the page."""
+        if response.status in _OK:
+            yield from self._referred(response)
+        yield UpdateMetadata(_record(response))
+        yield AttachBlob(BLOB, response)
+
+    def _referred(self, response: Response) -> Iterator[Request]:
+        """Yield the links of a page that are of the site, and what it needs from anywhere."""
+        meta = response.meta
+        inline, home = meta.get(_INLINE, 0), self._home(response)
+        follows = self._scope.has(response.url, home) and not references.forbids_links(response)
+        linked = {} if home is None else {_HOME: home}
+        needed = {_INLINE: inline + 1, "depth_reset": True}
+        seen = {response.url}
+        for kind, url in references.of(response):
+            if url in seen:
+                continue
+            seen.add(url)
+            is_page = kind is Kind.LINK or (kind is Kind.FRAME and self._scope.has(url, home))
+            if is_page:
+                if follows and self._is_wanted(url, home):
+                    yield Request(url, meta=dict(linked))
+            elif inline < _MOST_INLINE:
+                yield Request(url, meta=dict(needed), priority=_FIRST)
+
+    def _is_wanted(self, url: str, home: str | None) -> bool:
+        if not self._scope.has(url, home):
+            return False
+        if self._skips_noise and scope.is_noise(url):
+            self._count("noise")
+            return False
+        return True
+
+    def _home(self, response: Response) -> str | None:
+        """Return the place that the site moved to, where a root was redirected to another host."""
+        if not response.meta.get(_ROOT):
+            home: str | None = response.meta.get(_HOME)
+            return home
+        if self._scope.knows(response.url):
+            return None
+        return scope.place_of(response.url)
+
+    def _count(self, what: str) -> None:
+        assert self.crawler.stats is not None
+        self.crawler.stats.inc_value(f"sites/{what}")
+
+
+def _record(response: Response) -> dict[str, Any]:
+    """Return what is known of an answer beside its content, as an archive needs it."""
+    request, meta = response.request, response.meta
+    assert request is not None
+    urls, reasons = meta.get("redirect_urls", ()), meta.get("redirect_reasons", ())
+    return {
+        "status": response.status,
+        "final_url": response.url,
+        "redirects": [list(one) for one in zip(reasons, urls, strict=False)],
+        "headers": _texts(response.headers.items()),
+        "size": len(response.body),
+        "ip_address": None if response.ip_address is None else str(response.ip_address),
+        "protocol": response.protocol,
+        "fetched_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "request": {
+            "method": request.method,
+            "headers": _texts((k, v) for k, v in request.headers.items() if k not in _SECRET),
+        },
+    }
+
+
+def _texts(headers: Any) -> list[list[str]]:
+    return [
+        [name.decode("latin-1"), value.decode("latin-1").replace("\0", "")]
+        for name, values in headers
+        for value in values
+    ]

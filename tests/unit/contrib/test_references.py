@@ -1,0 +1,184 @@
+"""What a page refers to: links, frames, and files that a browser loads with it."""
+
+from __future__ import annotations
+
+import pytest
+from scrapy.http import HtmlResponse, TextResponse, XmlResponse
+
+from scrapy_itemgraph.contrib.sites import references
+from scrapy_itemgraph.contrib.sites.references import Kind
+
+HOST = "https://a.example"
+URL = f"{HOST}/b/c.html"
+
+
+def found(body, kind=None, url=URL, encoding="utf-8", headers=None):
+    """Return the URLs that an HTML page refers to, as far as they are of a kind."""
+    data = body if isinstance(body, bytes) else body.encode(encoding)
+    response = HtmlResponse(url, body=data, encoding=encoding, headers=headers)
+    return [one.url for one in references.of(response) if kind in {None, one.kind}]
+
+
+@pytest.mark.parametrize(
+    ("html", "kind", "urls"),
+    [
+        ('<a href="d.html">', Kind.LINK, ["https://a.example/b/d.html"]),
+        ('<a href=" /x y ">', Kind.LINK, ["https://a.example/x y"]),
+        ('<a href="\n//cdn.example/x\t">', Kind.LINK, ["https://cdn.example/x"]),
+        ('<a href="?q=1#top">', Kind.LINK, ["https://a.example/b/c.html?q=1"]),
+        ('<a href="\\d\\e?f=\\g">', Kind.LINK, ["https://a.example/d/e?f=\\g"]),
+        ('<a href="HTTPS://B.example/">', Kind.LINK, ["https://B.example/"]),
+        ('<map><area href="/m"></map>', Kind.LINK, ["https://a.example/m"]),
+        ('<link rel="next" href="/2">', Kind.LINK, ["https://a.example/2"]),
+        ('<link rel="dns-prefetch" href="//b.example">', None, []),
+        ('<iframe src="/f">', Kind.FRAME, ["https://a.example/f"]),
+        ('<frameset><frame src="/f"></frameset>', Kind.FRAME, ["https://a.example/f"]),
+        ('<link rel="Shortcut ICON" href="/i">', Kind.REQUISITE, ["https://a.example/i"]),
+        ('<img src="/1" srcset="/2 2x,/3 3x">', Kind.REQUISITE, [f"{HOST}/{n}" for n in (2, 3, 1)]),
+        ('<video poster="/p"><source src="/v">', Kind.REQUISITE, [f"{HOST}/p", f"{HOST}/v"]),
+        ('<svg><image xlink:href="/s"/></svg>', Kind.REQUISITE, ["https://a.example/s"]),
+        ('<div style="background:url(/d)">', Kind.REQUISITE, ["https://a.example/d"]),
+        ("<style>p{background:url('/e')}</style>", Kind.REQUISITE, ["https://a.example/e"]),
+        ('<img data-src="/lazy">', Kind.REQUISITE, ["https://a.example/lazy"]),
+        ('<meta http-equiv=Refresh content="0; URL=/r">', Kind.LINK, ["https://a.example/r"]),
+        ('<meta http-equiv=refresh content="5;url=\'r\'">', Kind.LINK, ["https://a.example/b/r"]),
+        ('<meta http-equiv=refresh content="30">', None, []),
+    ],
+)  # fmt: skip
+def test_a_page_refers_to_links_frames_and_what_it_needs(html, kind, urls):
+    """Each kind of element and attribute is read as browsers read it, and made absolute."""
+    assert sorted(found(f"<p>{html}", kind)) == sorted(urls)
+
+
+@pytest.mark.parametrize(
+    "href",
+    [
+        *("mailto:a@b.example", "javascript:void(0)", "data:image/png;base64,AA", "tel:1"),
+        *("#top", "", " ", "http://[", "ftp://a.example/", "x" * 9000, "about:blank"),
+    ],
+)
+def test_what_is_not_of_the_web_is_no_reference(href):
+    """Other schemes, fragments, URLs that are none or too long are left out, without an error."""
+    assert found(f'<a href="{href}"><img src="{href}">') == []
+
+
+def test_all_urls_are_relative_to_the_base_of_the_page():
+    """The first `<base>` counts, also for what stands before it in the head, as in browsers."""
+    html = (
+        '<html><head><link rel=icon href="i"><base href="/x/"><base href="/y/"></head>'
+        '<body><a href="1">1</a></body></html>'
+    )
+
+    assert found(html) == ["https://a.example/x/i", "https://a.example/x/1"]
+    assert found('<body><a href="1"></a><base href="http://[">') == ["https://a.example/b/1"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "shift_jis", "utf-16", "cp1251", "latin-1"])
+def test_links_are_read_in_the_charset_of_their_page(encoding):
+    """A charset of the header, or a wrong one, loses no link; text that is none is replaced."""
+    html = '<p>caf<a href="/a">a</a><img src="/b.png">'
+
+    assert found(html, encoding=encoding) == ["https://a.example/a", "https://a.example/b.png"]
+    broken = b'<meta charset="utf-8">\xff\xfe\0<a href="/\xff">x</a><a href="/b">'
+    assert found(broken) == ["https://a.example/\ufffd", "https://a.example/b"]
+
+
+def test_a_page_that_asks_robots_not_to_follow_gives_no_links_but_what_it_needs():
+    """`nofollow` of the page counts, in its HTML and its header; that of a link alone does not."""
+    html = '<meta name=Robots content="noindex, NOFOLLOW"><a href="/a"></a><img src="/b">'
+
+    assert found(html) == ["https://a.example/b"]
+    assert found('<a rel=nofollow href="/a">') == ["https://a.example/a"]
+    header = HtmlResponse(URL, headers={"X-Robots-Tag": "otherbot: nofollow"})
+    assert references.forbids_links(header)
+    assert not references.forbids_links(HtmlResponse(URL, headers={"X-Robots-Tag": "noindex"}))
+
+
+@pytest.mark.parametrize(
+    ("css", "urls"),
+    [
+        ("a{b:url(x.png)}", ["x.png"]),
+        ("a{b:url( 'x y.png' )}", ["x y.png"]),
+        ('@import "a.css"; @import url(b.css) print;', ["a.css", "b.css"]),
+        ("/* url(no.png) */ a{b:url(yes.png)}", ["yes.png"]),
+        (r'a{b:url("x\"\29 .png")} c{d:url(y\ z)}', ['x").png', "y z"]),
+        ("a{b:url()} c{d:url(", []),
+        ("@font-face{src:url(a.woff2) format('woff2'),url(a.woff)}", ["a.woff2", "a.woff"]),
+    ],
+)
+def test_a_style_sheet_refers_to_pictures_fonts_and_other_sheets(css, urls):
+    """`url()` and `@import`, with their escapes, and nothing of comments."""
+    assert list(references.of_style(css)) == urls
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        ("a.png", ["a.png"]),
+        ("a.png 1x, b.png 2x", ["a.png", "b.png"]),
+        ("a,b.png 1x,c.png", ["a,b.png", "c.png"]),
+        (" , a.png, , b.png 100w", ["a.png", "b.png"]),
+        ("a.png (x,y) 1x, b.png", ["a.png", "b.png"]),
+        ("data:image/png;base64,AA= 1x, b.png 2x", ["data:image/png;base64,AA=", "b.png"]),
+        ("", []),
+    ],
+)
+def test_a_set_of_pictures_is_read_as_browsers_read_it(text, urls):
+    """Commas may stand within URLs and within descriptors."""
+    assert list(references.of_set(text)) == urls
+
+
+def test_sheets_sitemaps_and_feeds_are_read_and_nothing_else():
+    """A style sheet needs files; `loc`, `link` and `enclosure` of XML are links."""
+    sheet = TextResponse(URL, headers={"Content-Type": "text/css"}, body=b"a{b:url(x)}")
+    sitemap = XmlResponse(
+        URL,
+        body=b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url>'
+        b"<loc> https://a.example/1 </loc></url></urlset>",
+    )
+    feed = XmlResponse(
+        URL,
+        body=b"<rss><item><link>https://a.example/2</link><enclosure url='/3'/></item>"
+        b"<entry xmlns='http://www.w3.org/2005/Atom'><link href='4'/></entry><broken>",
+    )
+    text = TextResponse(URL, headers={"Content-Type": "text/plain"}, body=b'<a href="/x">')
+
+    assert list(references.of(sheet)) == [(Kind.REQUISITE, "https://a.example/b/x")]
+    assert list(references.of(sitemap)) == [(Kind.LINK, "https://a.example/1")]
+    assert [one.url for one in references.of(feed)] == [
+        *("https://a.example/2", "https://a.example/3", "https://a.example/b/4"),
+    ]
+    assert list(references.of(text)) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"\0\0", b"<", b"<!--", b"<a" * 50_000, b"<p>" * 200_000])
+def test_a_hostile_page_is_read_without_an_error(body):
+    """Empty, cut off, or nested without end: there is nothing to find, and nothing breaks."""
+    assert found(body) == []
+
+
+class Body(bytes):
+    """A body that notes how far it was read."""
+
+    read = 0
+
+    def __getitem__(self, part):
+        self.read = max(self.read, part.stop)
+        return super().__getitem__(part)
+
+
+def test_a_page_is_yielded_from_while_it_is_read():
+    """Of a page of 1 MB the first link comes before the rest is parsed, so that others go on."""
+    body = Body(b"<body>" + b'<a href="/x">x</a><p>' * 50_000)
+    links = references.of(HtmlResponse(URL, body=body, encoding="utf-8"))
+
+    next(links)
+
+    assert body.read < len(body) / 5
+    assert sum(1 for _ in links) == 49_999
+
+
+@pytest.mark.parametrize("text", ["url(" * 50_000, "/*" * 100_000, '@import "' + "\\" * 99_999])
+def test_no_style_sheet_is_read_again_and_again(text):
+    """What looks like a million beginnings of something has nothing in it, which is soon known."""
+    assert list(references.of_style(text)) == []
