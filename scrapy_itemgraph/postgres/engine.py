@@ -8,10 +8,12 @@ goes with each `BEGIN`, everything else is set locally to its transaction.
 from __future__ import annotations
 
 import math
+import select
 import time
 from functools import partial
 from typing import Any
 
+import psycopg
 import sqlalchemy as sa
 
 from scrapy_itemgraph import exceptions
@@ -74,6 +76,8 @@ ANNOUNCE = sa.text("SELECT set_config('application_name', :name, true)")
 PROCESS = "itemgraph_process"  # the server's, behind a connection; a pooler tells another one
 # Which server and database a transaction is on: when that was started, and where a table is stored.
 SERVER = "itemgraph_server"
+USED = "itemgraph_used"  # when its last transaction began, by `time.monotonic`
+TRUSTED_FOR = 30  # seconds for which an idle connection is not asked whether it still works
 
 NOW = sa.text("SELECT clock_timestamp()")
 
@@ -203,12 +207,12 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
         "connect_args": {**arguments, "prepare_threshold": None},
         "isolation_level": "READ COMMITTED",
         "json_deserializer": input_checks.load_json,
-        "pool_pre_ping": True,
     }
 
 
 def _listen(engine: sa.Engine) -> None:
     sa.event.listen(engine, "connect", partial(_set_up_connection, ServerClock()))
+    sa.event.listen(engine, "checkout", partial(_check_connection, engine.dialect))
     sa.event.listen(engine, "handle_error", _leave_standby)
 
 
@@ -216,6 +220,33 @@ def _set_up_connection(clock: ServerClock, _: Any, record: sa.pool.ConnectionPoo
     driver: Any = record.driver_connection
     loaders.register(driver)
     record.info[CLOCK] = clock
+    record.info[USED] = time.monotonic()
+
+
+def _check_connection(
+    dialect: sa.Dialect, dbapi_connection: Any, record: sa.pool.ConnectionPoolEntry, _: Any
+) -> None:
+    """Replace the connections of the pool if the server closed this one while it was idle.
+
+    A server that goes down says so, and the socket has it to read. A statement would ask the same,
+    and be a transaction more for each one that is begun.
+    """
+    driver: Any = record.driver_connection
+    if time.monotonic() - record.info[USED] < TRUSTED_FOR and not _has_input(driver):
+        return
+    try:
+        dialect.do_ping(dbapi_connection)
+    except psycopg.Error as error:
+        raise sa.exc.InvalidatePoolError from error
+
+
+def _has_input(driver: Any) -> bool:
+    """Tell whether a connection that asked for nothing has something to read, or is broken."""
+    if driver.closed:
+        return True
+    poll = select.poll()
+    poll.register(driver.pgconn.socket, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: float = 0.0) -> None:
@@ -224,6 +255,7 @@ def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: floa
     row = connection.exec_driver_sql(begin).one()
     connection.info[CLOCK].note(row.told, asked, time.monotonic())
     connection.info[PROCESS], connection.info[SERVER] = row[0], row.server
+    connection.info[USED] = asked
 
 
 def _leave_standby(context: sa.engine.ExceptionContext) -> None:

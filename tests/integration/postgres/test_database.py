@@ -42,6 +42,7 @@ SHOW = sa.text(
     " current_setting('extra_float_digits'), current_setting('client_encoding'),"
     " coalesce(current_setting('transaction_timeout', true), '0')"
 )
+OWN_PROCESS = sa.text("SELECT pg_backend_pid()")
 EXPECTED = ("read committed", "on", "UTC", "scrapy-itemgraph", "0", "0", "0")
 EXPECTED += ("ISO, MDY", "postgres", "on", "1", "UTF8", "0")
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'raised' USING ERRCODE = '{}'; END $$"
@@ -413,6 +414,43 @@ def test_a_lost_connection_is_one_clear_line(engine, database):
         connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
 
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [engines.sync_engine, engines.async_engine])
+def test_an_idle_connection_that_the_server_closed_is_replaced(database, make):
+    """Nobody hears of it; and one that works is not asked first whether it does."""
+    engine = make(database)
+    pings = pings_of(engine)
+
+    async def process() -> int:
+        if isinstance(engine, sa.Engine):
+            with engine.begin() as connection:
+                return connection.scalar(OWN_PROCESS)
+        async with engine.begin() as connection:
+            return await connection.run_sync(sa.Connection.scalar, OWN_PROCESS)
+
+    async def in_turn():
+        before, again = await process(), await process()
+        assert pings == []
+        with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", (again,))
+        after = await process()
+        disposed = engine.dispose()
+        if disposed is not None:
+            await disposed
+        return before, again, after
+
+    before, again, after = asyncio.run(in_turn())
+
+    assert before == again != after
+
+
+def pings_of(engine) -> list[object]:
+    """Return a list of the connections that are asked whether they work."""
+    pings: list[object] = []
+    ping = engine.dialect.do_ping
+    engine.dialect.do_ping = lambda connection: (pings.append(connection), ping(connection))
+    return pings
 
 
 def test_a_server_that_has_no_process_for_a_connection_is_waited_for():
