@@ -25,6 +25,7 @@ from scrapy_itemgraph.graph.parts.journal import Journal
 from scrapy_itemgraph.graph.parts.limits import Limits
 from scrapy_itemgraph.graph.parts.lookup import Lookup
 from scrapy_itemgraph.graph.parts.notices import Notices
+from scrapy_itemgraph.graph.parts.pages import Pages
 from scrapy_itemgraph.graph.parts.queue import Queue
 from scrapy_itemgraph.graph.parts.runners import Runners
 from scrapy_itemgraph.graph.parts.schedules import Schedules
@@ -91,6 +92,7 @@ class ItemGraph:
         self.limits = Limits(transactions)
         self.lookup = Lookup(transactions)
         self.notices = Notices(transactions)
+        self.pages = Pages(transactions)
         self.queue = Queue(transactions)
         self.runners = Runners(transactions)
         self.schedules = Schedules(transactions)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
+HANDLED_BY = "a person"
+"""Who handled a failure that was handled by a command, over HTTP or in the cockpit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureFilter:

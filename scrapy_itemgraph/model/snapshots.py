@@ -12,13 +12,15 @@ if TYPE_CHECKING:
 
 
 class PairState(StrEnum):
-    """The states of a pair of an item and a task; held comes before the others."""
+    """The states of a pair of an item and a task; the later ones come before the others."""
 
     NEVER_RUN = "never run"
     FRESH = "fresh"
     STALE = "stale"
     HELD = "held"
     GONE = "gone"
+    SKIPPED = "skipped"
+    STASHED = "stashed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,6 +76,7 @@ class Claim:
     `invalidated_at` is the expiry that the claim answers; a later one outlives it. `request` is
     where an earlier attempt's redirects or retries took it. With `is_in_flight` the claim has told
     the database that the engine may begin it. With `is_saved` its page need not be downloaded.
+    `attempts_left` is how many a person gave the page, this one among them; None: as its task says.
     """
 
     item_id: int
@@ -93,6 +94,7 @@ class Claim:
     request: dict[str, Any] | None = None
     is_in_flight: bool = False
     is_saved: bool = False
+    attempts_left: int | None = None
 
 
 Pair: TypeAlias = tuple[int, int]  # the numbers of an item and a task

@@ -37,6 +37,8 @@ _OF_TASKS = {
     "due": "Results whose time is over, and which no run has taken up",
     "held": "Pairs that do not run until somebody handles them",
     "gone": "Pairs whose pages are no more, as their website says",
+    "skipped": "Pairs that are set aside, for nobody wants them",
+    "stashed": "Pairs that are set aside for later",
     "failures": "Failures that nobody has handled",
     "refusals": "Refusals that nobody has handled",
 }

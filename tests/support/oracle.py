@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # longer good, and whose dependencies are all good. `due_at` is null once an expiry was staged.
 OUTSTANDING = sa.text("""
     WITH task_states AS (
-        SELECT r.item_id, r.task_id, r.is_held,
+        SELECT r.item_id, r.task_id, r.is_held OR r.hold IS NOT NULL AS is_held,
             r.completed_at IS NOT NULL AS has_run,
             r.completed_at IS NULL
                 OR r.task_version IS DISTINCT FROM t.version

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Unpack
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import counts
-from scrapy_itemgraph.model.failure_filters import FailureFilter, FailureFilters
+from scrapy_itemgraph.model.failure_filters import HANDLED_BY, FailureFilter, FailureFilters
 from scrapy_itemgraph.store import failures, gone_pages, open_failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_changes, failure_counts, failure_groups, status
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.work import Pair
 
-HANDLED_BY = "a person"
 _EVER = datetime.min.replace(tzinfo=UTC)
 
 _List: TypeAlias = builtins.list  # a method of this name hides it

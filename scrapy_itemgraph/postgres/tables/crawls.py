@@ -99,6 +99,7 @@ crawls = Table(
         comment="abnormal ends of its processes in a row",
     ),
     Column("crashed_at_pages", BigInteger, comment="its pages done when the first of them ended"),
+    Column("dripfeed", Integer, comment="how many pages of its stash are kept in work"),
     UniqueConstraint("name"),
     UniqueConstraint("identity"),
     sayable("created_at", "queued_at", "next_at"),
@@ -106,6 +107,7 @@ crawls = Table(
     CheckConstraint("names_freed BETWEEN 0 AND 4611686018427387904", name="names_freed"),
     CheckConstraint("state IN ('active', 'paused', 'aborted', 'finished')", name="state"),
     CheckConstraint("concurrency >= 0", name="concurrency"),
+    CheckConstraint("dripfeed > 0", name="dripfeed"),
     Index("crawls_state_id_idx", "state", "id"),
     Index(
         "crawls_queue_idx",

@@ -129,6 +129,7 @@ results = Table(
     ),
     Column("ttl_overridden", Boolean, nullable=False, server_default=text("false")),
     Column("run", Integer, comment="the run of its crawl that it is of; null: the first"),
+    Column("hold", Text, comment="skipped or stashed: set aside"),
     PrimaryKeyConstraint("item_id", "task_id"),
     Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     # A complete result is in one of these three, so that a task's are counted where they stand.
@@ -160,6 +161,13 @@ results = Table(
         "task_id",
         "item_id",
         postgresql_where=text("is_held AND is_successful"),
+    ),
+    Index(
+        "results_hold_idx",
+        "task_id",
+        "hold",
+        "item_id",
+        postgresql_where=text("hold IS NOT NULL"),
     ),
 )
 

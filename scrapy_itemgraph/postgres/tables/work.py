@@ -131,7 +131,7 @@ work = Table(
         "work_retry_idx",
         "crawl_id",
         "not_before",
-        postgresql_where=text("not_before IS NOT NULL AND tries > 0"),
+        postgresql_where=text("not_before IS NOT NULL AND tries <> 0"),
     ),
 )
 stored(

@@ -91,7 +91,8 @@ _RESULT = _object(
     'is_held', nullif(r.is_held, false), 'created_at', r.created_at,
     'completed_at', r.completed_at, 'invalidated_at', r.invalidated_at,
     'expires_at', r.expires_at, 'due_at', r.due_at,
-    'ttl_overridden', nullif(r.ttl_overridden, false), 'run', nullif(r.run, 1)""",
+    'ttl_overridden', nullif(r.ttl_overridden, false), 'run', nullif(r.run, 1),
+    'hold', r.hold""",
     metadata="nullif(r.metadata::text, '{}')",
 )
 _ATTEMPT = _object(

@@ -13,6 +13,7 @@ from scrapy_itemgraph.model import counts, next_commands, wall_clocks
 from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.run_standings import fetches_again
+from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.store.admin import counting, run_lists, task_counts
 from scrapy_itemgraph.store.admin.limit_names import limit_name
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+_FREES: dict[str, str] = {Hold.SKIPPED: "unskip", Hold.STASHED: "unstash"}
 _SHORT = 10.0  # seconds that are told with a decimal
 
 # Every task of a crawl, and what is so of an item: its result, its work, and the slot of that. The
@@ -313,6 +315,8 @@ def _against_outstanding(
             )
     elif row.state == "gone":
         yield _of_gone(row)
+    elif row.state in _FREES:
+        yield f"it is {row.state}: set aside; scrapy itemgraph pages {_FREES[row.state]}"
     elif row.state == "fresh":
         has_end = row.expires_at is not None or not row.is_callback
         yield _why(row) if has_end else _of_done_page(row, run)
@@ -325,6 +329,8 @@ def _against_dependencies(dependencies: list[_Facts]) -> Iterator[str]:
             yield f"it depends on {dependency.task!r}, which is held by a failure"
         elif dependency.state == "gone":
             yield f"it depends on {dependency.task!r}, whose page is gone"
+        elif dependency.state in set(Hold):
+            yield f"it depends on {dependency.task!r}, which is {dependency.state}"
         elif dependency.state != "fresh":
             why = _why(dependency)
             yield f"it depends on {dependency.task!r}, which is {dependency.state}: {why}"

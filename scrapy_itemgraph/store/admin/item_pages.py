@@ -1,7 +1,7 @@
 """Items a page at a time: of a tag, with a task in a state, made or done since a moment.
 
-An index has a crawl's items, those of a tag, and pairs that are held or gone. All else is found by
-looking at items one by one: at so many a page, which then says where to go on.
+An index has a crawl's items, those of a tag, and pairs that are held, gone or set aside. All else
+is found by looking at items one by one: at so many a page, which then says where to go on.
 """
 
 from __future__ import annotations
@@ -71,6 +71,8 @@ _SOURCES = {
         ORDER BY g.crawl_id {way}, g.tag_name {way}, g.item_id {way}""",
     "held": _HELD.format(held=IS_HELD),
     "gone": _HELD.format(held=IS_GONE),
+    "skipped": _HELD.format(held="r.hold = 'skipped'"),
+    "stashed": _HELD.format(held="r.hold = 'stashed'"),
 }
 
 # Scalars, and no EXISTS: PostgreSQL would hash the whole table for one of those behind an OR.
@@ -182,7 +184,7 @@ def _by_tag(connection: Connection, wanted: Wanted) -> tuple[Wanted, bool]:
 
 
 def _source(wanted: Wanted) -> str:
-    if wanted.state in {PairState.HELD, PairState.GONE}:
+    if wanted.state is not None and wanted.state in _SOURCES:
         return wanted.state
     return "all" if wanted.tag is None else "tagged"
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 # The state of a result `r`, which need not be there, of a task `t`.
 STATE = f"""CASE
+            WHEN r.hold IS NOT NULL THEN r.hold
             WHEN {IS_GONE} THEN 'gone'
             WHEN r.is_held THEN 'held'
             WHEN r.completed_at IS NULL THEN 'never run'
@@ -128,7 +129,8 @@ class TaskState(NamedTuple):
     """A task as it is declared, and what is done, waiting and failed of it.
 
     `done` counts what is done in the present or last run, and is good; `failed`, `refused`,
-    `given_up` and `gone` are why pairs are held. `estimated` names the numbers that are
+    `given_up` and `gone` are why pairs are held; `skipped` and `stashed` pairs are set aside,
+    whatever else is so of them. `estimated` names the numbers that are
     estimates, for they are above 100,000.
     """
 
@@ -151,6 +153,8 @@ class TaskState(NamedTuple):
     due: int
     held: int
     gone: int
+    skipped: int
+    stashed: int
     failures: int
     refusals: int
     done: int
@@ -182,6 +186,8 @@ class Summary:
     lost: int
     refusals: int
     gone: int
+    skipped: int
+    stashed: int
     next_due: datetime | None
     now: datetime
     sweeps: tuple[progress_reports.Sweep, ...] = ()
@@ -216,6 +222,8 @@ class Summary:
             "given up by handle --no-retry (scrapy itemgraph expire)": self.given_up,
             "refused by offsite, robots.txt or a middleware (likewise)": self.refusals,
             "gone, by the website's answer (scrapy itemgraph worklist --gone)": self.gone,
+            "skipped (scrapy itemgraph pages list --skipped)": self.skipped,
+            "stashed (scrapy itemgraph pages list --stashed)": self.stashed,
         }
         found = [f"{counts.shown(number)} {why}" for why, number in left.items() if number > 0]
         lines.append("left: " + ("; ".join(found) if found else "nothing"))
@@ -302,7 +310,7 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
         blocked=blocked,
         later=total("delayed"),
         **{name: total(name) for name in ("given_up", "claimed", "failures", "lost")},
-        **{name: total(name) for name in ("refusals", "gone")},
+        **{name: total(name) for name in ("refusals", "gone", "skipped", "stashed")},
         next_due=next_due(connection, [crawl_id]).get(crawl_id),
         now=connection.execute(NOW).scalar_one(),
         sweeps=tuple(progress_reports.sweeps(connection, crawl_id)),

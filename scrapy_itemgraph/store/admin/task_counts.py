@@ -118,6 +118,10 @@ RESULTS = {
     "held": _results(f"{_OF_TASK} AND {IS_HELD}", IS_HELD),
     "gone": _results(f"{_OF_TASK} AND {IS_GONE}", IS_GONE),
 }
+SET_ASIDE = {
+    name: _results(f"{_OF_TASK} AND r.hold = '{name}'", f"r.hold = '{name}'")
+    for name in ("skipped", "stashed")
+}
 
 # Of the failures of a pair (OFFSET 0): a planner might look through all refusals of its task.
 _OPEN = """EXISTS (
@@ -175,7 +179,7 @@ TASKS = Groups(
     source=_WITH_RUN.format(which="t.crawl_id = :crawl"),
     where="true",
     order="t.name",
-    counted={**WORK, **RESULTS, **FAILURES, **PROGRESS},
+    counted={**WORK, **RESULTS, **SET_ASIDE, **FAILURES, **PROGRESS},
 )
 
 # What is counted of crawls that are seen from above: by their tasks.
@@ -225,6 +229,7 @@ OF_SUMMARY = Groups(
     counted={
         **WORK,
         **{name: RESULTS[name] for name in ("fresh", "due", "gone")},
+        **SET_ASIDE,
         **FAILURES,
         "blocked": _work(
             _ready(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin.outstanding import FIRST, Place, in_turn
 from scrapy_itemgraph.store.failures import PAGE
@@ -36,6 +37,8 @@ class WorkState(StrEnum):
     CLAIMED = "claimed"
     HELD = "held"
     GONE = "gone"
+    SKIPPED = "skipped"
+    STASHED = "stashed"
 
 
 _COLUMNS = f"""i.name AS item, {PAGE}, t.name AS task, w.is_stale, w.nice, w.tries, w.deaths,
@@ -97,7 +100,15 @@ HELD = text(_HELD.format(held=IS_HELD))
 # Pairs whose pages said that they are no more.
 GONE = text(_HELD.format(held=IS_GONE))
 
-_STATEMENTS = {WorkState.CLAIMED: CLAIMED, WorkState.HELD: HELD, WorkState.GONE: GONE}
+# Pairs that are set aside, whatever their results say.
+_SET_ASIDE = {WorkState(why): text(_HELD.format(held=f"r.hold = '{why}'")) for why in Hold}
+
+_STATEMENTS = {
+    WorkState.CLAIMED: CLAIMED,
+    WorkState.HELD: HELD,
+    WorkState.GONE: GONE,
+    **_SET_ASIDE,
+}
 
 SLOT = text("SELECT id FROM limits WHERE kind = 'slot' AND name = :name")
 

@@ -39,6 +39,12 @@ LIVE_QUEUES = text("SELECT id FROM queues WHERE crawl_id = :crawl AND is_live OR
 
 IS_FINISHED = text("SELECT is_finished FROM runs WHERE crawl_id = :crawl AND number = :run")
 
+_SET_ASIDE = """(SELECT count(*) FROM (
+            SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r WHERE r.task_id = t.id AND r.hold = '{hold}'
+                LIMIT :most) AS held
+            WHERE t.crawl_id = :crawl LIMIT :most) AS counted) AS {hold}"""
+
 LEFT = text(f"""
     SELECT (SELECT count(*) FROM (
             SELECT FROM queues q CROSS JOIN LATERAL (
@@ -55,7 +61,9 @@ LEFT = text(f"""
         (SELECT count(*) FROM (
             SELECT FROM tasks t CROSS JOIN LATERAL ({ALL_OPEN_FAILURES}
                 LIMIT :most) AS failures
-            WHERE t.crawl_id = :crawl LIMIT :most) AS counted) AS failed
+            WHERE t.crawl_id = :crawl LIMIT :most) AS counted) AS failed,
+        {_SET_ASIDE.format(hold="skipped")},
+        {_SET_ASIDE.format(hold="stashed")}
 """)  # noqa: S608 - our own condition
 
 IS_HELD = text("SELECT state IN ('paused', 'aborted') FROM crawls WHERE id = :crawl")
@@ -128,6 +136,8 @@ def _left(connection: Connection, crawl_id: int, kinds: list[int]) -> str | None
         "of websites that are blocked": row.blocked,
         "of tasks that are disabled, stopped or gone": row.disabled,
         f"failure{'' if row.failed == 1 else 's'} open": row.failed,
+        "skipped": row.skipped,
+        "stashed": row.stashed,
     }
     said = [f"{_number(count)} {what}" for what, count in parts.items() if count]
     return f"left: {', '.join(said)}" if said else None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # works by the old meaning and ends after the sweep has passed its items.
 SHARE_CRAWL = text("""
     SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
-        c.names_freed, c.run, clock_timestamp() AS now
+        c.names_freed, c.run, c.dripfeed, clock_timestamp() AS now
     FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)
 
@@ -38,6 +38,12 @@ MAKE_CRAWL = text("""
 
 FIND_CRAWL = text("SELECT id FROM crawls WHERE name = :name")
 
+# Whether pages of a crawl's stash become work by themselves.
+HAS_STASH = """(SELECT c.dripfeed FROM crawls c WHERE c.id = :crawl) IS NOT NULL AND EXISTS (
+            SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r WHERE r.task_id = t.id AND r.hold = 'stashed' LIMIT 1) AS held
+            WHERE t.crawl_id = :crawl)"""
+
 # Each row of `work` is of one of four kinds, and each of these has an index.
 HAS_WORK = text(f"""
     SELECT EXISTS (
@@ -50,6 +56,7 @@ HAS_WORK = text(f"""
         OR EXISTS (
             SELECT FROM processes p JOIN work w ON w.worker_id = p.id AND w.token IS NOT NULL
             WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL)
+        OR ({HAS_STASH})
 """)  # noqa: S608 - our own conditions
 
 CRAWLS = text("SELECT id FROM crawls ORDER BY id")
@@ -84,6 +91,12 @@ class SharedCrawl:
     def run(self) -> int:
         """The number of its run, from 1; 0 before the first."""
         return self._row.run or 0
+
+    @property
+    def dripfeed(self) -> int | None:
+        """How many pages of its stash are kept in work; None: nobody said so."""
+        pages: int | None = self._row.dripfeed
+        return pages
 
 
 def share_crawl(connection: Connection, crawl_id: int) -> SharedCrawl:

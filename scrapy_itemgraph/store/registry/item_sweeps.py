@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store import failures, set_aside
 from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.registry.crawls import CRAWLS, OWN_ALL_CRAWLS, share_crawl
 from scrapy_itemgraph.store.sql_conditions import IS_HELD
@@ -93,11 +93,15 @@ def open_sweep(
 
 
 def sweep(connection: Connection, crawl_id: int) -> bool:
-    """Do one step of the crawl's first open sweep; return whether there was one to do."""
-    share_crawl(connection, crawl_id)
+    """Do one step of the crawl's first open sweep, or else free some of its stash.
+
+    Return whether there was something to do.
+    """
+    crawl = share_crawl(connection, crawl_id)
     row = connection.execute(NEXT_SWEEP, {"crawl": crawl_id}).first()
     if row is None:
-        return False
+        pages = crawl.dripfeed
+        return pages is not None and set_aside.drip(connection, crawl_id, pages)
     step = {"crawl": crawl_id, "tags": row.tags, "after": row.after_item_id, "limit": SWEEP_STEP}
     items = list(connection.execute(SWEPT_ITEMS, step).scalars())
     if row.unhold:

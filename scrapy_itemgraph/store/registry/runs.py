@@ -11,7 +11,7 @@ from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.tallies import added_up
 from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine, server_clock
-from scrapy_itemgraph.store.registry.crawls import HAS_WORK
+from scrapy_itemgraph.store.registry.crawls import HAS_STASH, HAS_WORK
 from scrapy_itemgraph.store.sql_conditions import (
     IS_DEAD,
     IS_READY_ALONE,
@@ -181,10 +181,11 @@ REMAINING = text(f"""
         EXISTS (
             SELECT FROM processes o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
             WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
-        EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl) AS sweeping,
+        EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl)
+            OR ({HAS_STASH}) AS sweeping,
         (SELECT greatest(0, {seconds_until("w.not_before")})
             FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id
-            WHERE w.crawl_id = :crawl AND w.tries > 0
+            WHERE w.crawl_id = :crawl AND w.tries <> 0
                 AND w.not_before < (SELECT clock_timestamp()) + interval '1 year'
                 AND {_OPEN_SLOT}
             ORDER BY w.not_before LIMIT 1) AS next_retry

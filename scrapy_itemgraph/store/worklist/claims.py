@@ -76,7 +76,7 @@ TAKE_ANYWAY = text("""
 GIVE_BACK = text("""
     UPDATE work w
     SET token = NULL, worker_id = NULL, claimed_at = NULL,
-        tries = least(greatest(w.tries, 0) + ended.tries, 32766), not_before = ended.not_before,
+        tries = least(w.tries + ended.tries, 32766), not_before = ended.not_before,
         alone_deaths = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_deaths END,
         alone_stalls = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_stalls END
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
@@ -231,6 +231,7 @@ def _take(
             version=tasks[row.task_id].version,
             token=claimed.token,
             attempt=attempt_after(row.tries),
+            attempts_left=-row.tries if row.tries < 0 else None,
             claimed_at=claimed.claimed_at,
             slot=claimed.slot,
             invalidated_at=claimed.invalidated_at,

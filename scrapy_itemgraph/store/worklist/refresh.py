@@ -59,7 +59,7 @@ WANTED = text(f"""
     LEFT JOIN queues q
         ON q.crawl_id = i.crawl_id AND q.slot_id = coalesce(t.slot_id, i.slot_id)
     LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
-    WHERE NOT coalesce(r.is_held, false)
+    WHERE NOT coalesce(r.is_held, false) AND r.hold IS NULL
         AND (r.completed_at IS NULL
             OR {is_stale()})
         AND NOT EXISTS (
@@ -68,7 +68,7 @@ WANTED = text(f"""
             LEFT JOIN results dr ON dr.item_id = i.id AND dr.task_id = dt.id
             WHERE d.task_id = t.id
                 AND (dr.completed_at IS NULL
-                    OR dr.is_held
+                    OR dr.is_held OR dr.hold IS NOT NULL
                     OR {is_stale("dr", "dt")}))
 """)  # noqa: S608 - our own conditions
 

@@ -30,6 +30,8 @@ class WorkState(StrEnum):
     CLAIMED = "claimed"
     HELD = "held"
     GONE = "gone"
+    SKIPPED = "skipped"
+    STASHED = "stashed"
 
 
 AfterWork = Annotated[str, Query(description="what the `Link` of the page before has")]

@@ -72,6 +72,8 @@ SIGNS = {
     "sweeping": "warn",
     "held": "bad held",
     "gone": "held",
+    "skipped": "held",
+    "stashed": "held",
     "failed": "bad",
     "died": "bad",
     "stalled": "bad",

@@ -25,6 +25,8 @@ _STATES = {
     "claimed": "running",
     "held": "failed, refused or given up",
     "gone": "gone",
+    "skipped": "skipped",
+    "stashed": "stashed",
 }
 _WORDS = {**_STATES, "held": "held"}
 

@@ -142,7 +142,8 @@ class HandOut:
 
     def _hand_stored(self, request: Request, leg: Leg) -> None:
         """Hand out a request that passed the engine when it was yielded."""
-        leg.is_retryable = False
+        claim = leg.execution.claim
+        leg.is_retryable = claim is not None and claim.attempts_left is not None
         ttl = request.meta.get(validation.TTL)
         if ttl is not None and not validation.is_of_each_start(request.meta):
             leg.execution.add(SetTTL(ttl))

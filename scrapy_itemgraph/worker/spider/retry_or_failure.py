@@ -59,11 +59,13 @@ class RetryPolicy:
         task: Task | None,
         attempt: int,
         *,
+        left: int | None = None,
         page_of: Task | None = None,
     ) -> Verdict:
         """Judge the error that a request's errback gets; `task` is None when it has no retry.
 
-        `page_of` is the task whose page it is; None of a request that goes on from a page.
+        `left` is how many attempts a person gave the page, this one among them; None: as its task
+        says. `page_of` is the task whose page it is; None of a request that goes on from a page.
         """
         asked = None
         if isinstance(error, HttpError):
@@ -78,7 +80,10 @@ class RetryPolicy:
         else:
             kind = error_records.type_name(error)
             is_retryable = isinstance(error, self._exceptions)
-        if not is_retryable or task is None or attempt >= task.max_attempts:
+        if not is_retryable or task is None:
+            return Verdict(Outcome.FAILED, kind)
+        is_last = attempt >= task.max_attempts if left is None else left <= 1
+        if is_last:
             return Verdict(Outcome.FAILED, kind)
         jitter = random.uniform(1 - _JITTER, 1 + _JITTER)
         return Verdict(Outcome.RETRY, kind, asked or task.retry_delay(attempt) * jitter)

@@ -311,7 +311,8 @@ class SpiderOutput:
         execution, claim = leg.execution, leg.execution.claim
         page_of = execution.task if leg.is_own else None
         attempt = 1 if claim is None else claim.attempt
-        verdict = self.failures.judge(reason, task, attempt, page_of=page_of)
+        left = None if claim is None else claim.attempts_left
+        verdict = self.failures.judge(reason, task, attempt, left=left, page_of=page_of)
         if verdict.outcome is not Outcome.GONE or claim is None or page_of is None:
             return verdict
         self.gone_shares.found_gone(claim.slot)
@@ -384,7 +385,7 @@ def _as_error(raised: BaseException) -> Exception:
 
 def _unmark(leg: Leg, response: Response | None) -> None:
     """Take from a request's meta what is ours, before the user's code sees it."""
-    if leg.is_retryable:
+    if leg.is_retryable and leg.execution.is_of_task:
         leg.request.meta.pop("dont_retry", None)
         if response is not None and response.request is not None:
             response.request.meta.pop("dont_retry", None)
