@@ -63,7 +63,8 @@ _DONE: printing.Columns = {
         "--state",
         metavar="STATE",
         type=lambda text: text.replace("-", " "),
-        help="items of which that task, or any, is never-run, fresh, stale, held or gone",
+        help="items of which that task, or any, is never-run, fresh, stale, held, gone, skipped "
+        "or stashed",
     ),
     Argument(
         "--since",

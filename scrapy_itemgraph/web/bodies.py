@@ -127,6 +127,36 @@ class AskingAgain(Given):
     all: bool = False
 
 
+class SettingAside(Given):
+    """Which pages are set aside: some by id, alias or URL, or all that a filter has."""
+
+    pages: list[Id] = Field([], max_length=1000)
+    url_part: Text | None = Field(None, description="all with this in their URL or id")
+    tag: Tag | None = Field(None, description="all with this tag")
+
+
+class Freeing(Given):
+    """Which pages are freed that are set aside: some by id, alias or URL, or all that fit."""
+
+    pages: list[Id] = Field([], max_length=1000)
+    url_part: Text | None = Field(None, description="all with this in their URL or id")
+    all: bool = False
+
+
+class MoreAttempts(Given):
+    """How many attempts a page has from now on."""
+
+    page: Id
+    attempts: int = Field(1, ge=1, le=1000)
+    task: Id | None = None
+
+
+class Dripfeed(Given):
+    """How many pages of the stash are kept in work."""
+
+    pages: int | None = Field(ge=1, le=100_000, description="null: none is freed any more")
+
+
 class NewNice(Given):
     """How early an item's work has its turn."""
 

@@ -223,6 +223,25 @@ class AskedAgain(BaseModel):
     handled: int
 
 
+class SetAside(BaseModel):
+    """How many pages were set aside, or freed."""
+
+    pages: int
+
+
+class Attempts(BaseModel):
+    """The tasks of a page that have so many attempts from now on."""
+
+    attempts: int
+    tasks: list[str]
+
+
+class Dripfed(BaseModel):
+    """How many pages of the stash are kept in work; null: none."""
+
+    pages: int | None
+
+
 @of_record(status.TaskState)
 class Task(BaseModel):
     """A task as it is declared, and what is done, waiting and failed of it."""

@@ -377,6 +377,33 @@ class AnyHistory(RuleBasedStateMachine):
     def set_nice(self, name: str, nice: int | None) -> None:
         self.both.set_nice(name, nice)
 
+    @rule(
+        name=names,
+        hold=st.sampled_from([None, "skipped", "skipped", "stashed"]),
+        freed=st.sampled_from(["skipped", "stashed"]),
+    )
+    def set_aside(self, name: str, hold: str | None, freed: str) -> None:
+        """Skip or stash an item, or free it; while it is claimed, as well."""
+        self.both.set_aside(name, hold, freed)
+
+    @rule(
+        name=names,
+        outcomes=st.lists(endings, min_size=1, max_size=3),
+        between=some(OUTSIDE, "results", "names", most=2),
+    )
+    def set_aside_amid_executions(
+        self, name: str, outcomes: list[str], between: tuple[Any, ...]
+    ) -> None:
+        """Let executions of what is set aside end, and others change it; then free it."""
+        claims = self.both.claim(len(outcomes))
+        for claim in claims:
+            self.both.set_aside(claim.item.id, "stashed", "")
+        self.both.set_aside(name, "skipped", "")
+        self.both.end([(one, {"outcome": end}) for one, end in zip(claims, outcomes, strict=False)])
+        self.both.apply(*between)
+        self.both.notice()
+        self.both.set_aside(name, None, "skipped")
+
     @rule(task=task_names, enabled=st.booleans())
     def switch(self, task: str, enabled: bool) -> None:
         self.both.switch(task, enabled=enabled)

@@ -326,6 +326,19 @@ class Both:
         else:
             self.model.set_nice(name, nice)
 
+    def set_aside(self, name: str, hold: str | None, freed: str) -> None:
+        """Skip or stash an item, or free what is `freed` of it."""
+        pages = self.people.pages
+        try:
+            if hold is None:
+                pages.free(freed, [name])
+            else:
+                pages.set_aside(hold, [name])
+        except NotFoundError:
+            assert self.model.names.get(name) is None
+        else:
+            self.model.set_aside(name, hold, freed)
+
     def switch(self, task: str, *, enabled: bool) -> None:
         """Enable or disable a task."""
         tasks = self.people.tasks

@@ -289,6 +289,19 @@ class Crawl(ItemGraph):
         self.items[self.resolve(name)].nice = nice
         self._end_step()
 
+    def set_aside(self, name: str, hold: str | None, freed: str) -> None:
+        """Set what an item calls for aside, or free what was `freed` (MNB-7)."""
+        number = self.resolve(name)
+        item = self.items[number]
+        if hold is None:
+            item.holds = {task: why for task, why in item.holds.items() if why != freed}
+        else:
+            for task in self.registered:
+                if self.is_called_for(Pair(number, task)):
+                    item.holds[task] = hold
+                    item.results.setdefault(task, Result(self.tick, run=self.run))
+        self._end_step()
+
     def switch(self, task: str, *, enabled: bool) -> None:
         """Enable a task, or disable it."""
         (self.disabled.discard if enabled else self.disabled.add)(task)

@@ -106,6 +106,7 @@ class Item:
     results: dict[str, Result] = field(default_factory=dict)
     attempts: dict[str, list[Attempt]] = field(default_factory=dict)
     blobs: dict[str, Blob] = field(default_factory=dict)
+    holds: dict[str, str] = field(default_factory=dict)  # why tasks are left alone (MNB-7)
 
     def take_blobs(self, gone: Item) -> None:
         """Take another item's binary data over; of two with a name the later one is kept."""
@@ -187,7 +188,10 @@ class ItemGraph:
         )
 
     def state(self, pair: Pair) -> str:
-        """Return one word for a pair's state; held comes before the others."""
+        """Return one word for a pair's state; set aside, then held, come before the others."""
+        hold = self.items[pair.item].holds.get(pair.task)
+        if hold is not None:
+            return hold
         result = self.items[pair.item].results.get(pair.task)
         if result is not None and result.is_held:
             return "gone" if result.is_gone else "held"

@@ -34,7 +34,8 @@ RESULTS = sa.text("""
         ARRAY(SELECT CASE WHEN f.is_refusal THEN 'refused' ELSE 'failed' END FROM failures f
             WHERE f.item_id = r.item_id AND f.task_id = r.task_id AND f.handled_at IS NULL
             ORDER BY f.id) AS open,
-        CASE WHEN r.is_held AND r.is_successful THEN 'gone'
+        CASE WHEN r.hold IS NOT NULL THEN r.hold
+            WHEN r.is_held AND r.is_successful THEN 'gone'
             WHEN r.is_held THEN 'held' WHEN r.completed_at IS NULL THEN 'never run'
             WHEN r.task_version = t.version AND r.invalidated_at IS NULL
                 AND (r.expires_at IS NULL OR r.due_at IS NOT NULL) THEN 'fresh'

@@ -7,8 +7,10 @@ from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.operations import DeleteItem, Expire
+from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import links, messages
@@ -105,6 +107,35 @@ def ask_again(request: Request, _: Operator, graph: CrawlGraph, form: Fields) ->
     is_one = number == 1
     said = f"{counts.many(number, 'page')} {'is' if is_one else 'are'} asked again by the next run."
     return messages.say(request, path, said)
+
+
+@router.post("/crawls/{crawl:segment}/set-aside", name="set aside")
+def set_aside(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Response:
+    """Skip or stash a page, or all that have a part of a URL; or free it."""
+    hold, name, part = _hold(form["hold"]), form.exact("id"), form["part"]
+    path = back_to(request, links.of_crawl(graph.crawl, "worklist"))
+    if form["free"]:
+        graph.pages.free(hold, [name])
+        return messages.say(request, path, f"{_shown(graph, name)} is {hold} no more.")
+    if name:
+        graph.pages.set_aside(hold, [name])
+        return messages.say(request, path, f"{_shown(graph, name)} is {hold}.")
+    if not part:
+        raise OperationError("say which part of a URL these pages have")
+    number = graph.pages.set_aside_all(hold, part=part)
+    are = "is" if number == 1 else "are"
+    return messages.say(request, path, f"{counts.many(number, 'page')} {are} {hold} now.")
+
+
+def _hold(given: str) -> Hold:
+    try:
+        return Hold(given)
+    except ValueError:
+        raise OperationError(f"pages are skipped or stashed, and not {given!r:.40}") from None
+
+
+def _shown(graph: ItemGraph, name: str) -> str:
+    return short(graph.lookup.page(name).shown)
 
 
 @router.post("/crawls/{crawl:segment}/delete", name="delete")

@@ -16,6 +16,7 @@ from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 POSTS = {
     "expire": ("id", "task"),
     "ask-again": ("task",),
+    "set-aside": ("id", "hold", "part", "free"),
     "delete": ("id",),
     "nice": ("id", "nice"),
     "handle": ("failure", "group", "task", "type", "text", "since"),
