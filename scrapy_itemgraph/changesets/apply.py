@@ -25,6 +25,7 @@ from scrapy_itemgraph.changesets.taken_names import is_settled, may_free
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.operations import DeleteAlias
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres.event_loop import (
     CHUNK,
@@ -35,7 +36,14 @@ from scrapy_itemgraph.postgres.event_loop import (
     yield_after,
     yield_to_loop,
 )
-from scrapy_itemgraph.store import attempts, failures, lost_commit_answers, queues, scraped_items
+from scrapy_itemgraph.store import (
+    attempts,
+    failures,
+    lost_commit_answers,
+    queues,
+    scraped_items,
+    set_aside,
+)
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.worklist import claims, refresh
 from scrapy_itemgraph.tools.async_tools import Turns
@@ -63,7 +71,7 @@ END_CLAIMS = text("""
     RETURNING w.token
 """)
 
-_KEPT = {Outcome.RETRY, Outcome.RELEASED}
+_KEPT = {Outcome.RETRY, Outcome.RELEASED, Outcome.SKIPPED}
 
 
 def apply(
@@ -113,6 +121,8 @@ def apply(
     endings = _run_in_turn(connection, state, changesets, ended | given_back, spider)
     frees_names = flush(connection, state)
     tried = [c for c in kept if c.claim is not None and c.claim.token in given_back]
+    if skipped := [_item(c) for c in tried if c.outcome is Outcome.SKIPPED]:
+        set_aside.hold(connection, skipped, Hold.SKIPPED)
     _record(connection, tried, running, endings, state, worker_id=worker_id)
     refresh.refresh(connection, {*state.items, *freed_items}, new=alike(connection, state.new))
     queues.wake(connection, [row.queue_id for row in freed])
@@ -191,6 +201,12 @@ class _Ending:
         self.failed_at: int | None = None  # which operation could not be carried out, from 0
         self.done = 0  # operations that were carried out
         self.may_free = False  # names, by what was done
+
+
+def _item(changeset: Changeset) -> int:
+    """Return the item of a changeset that has a claim."""
+    assert changeset.claim is not None
+    return changeset.claim.item_id
 
 
 def _pair(claim: Claim) -> Pair:

@@ -14,6 +14,7 @@ from scrapy_itemgraph.commands.crawls import CRAWLS
 from scrapy_itemgraph.commands.spiders import spider_class
 from scrapy_itemgraph.model import crawl_waits
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl, State
+from scrapy_itemgraph.model.rules import Ruleset
 from scrapy_itemgraph.model.schedule_terms import NewSchedule
 
 if TYPE_CHECKING:
@@ -77,6 +78,12 @@ _POLL = 0.2  # seconds
         help="likewise, begun anew; takes ITEMGRAPH_KEEP_ITEMS",
     ),
     *(_NICE, _AT_ONCE, _TAG, _NOTE, _TIME_LIMIT, _RESOURCE, _FRESH),
+    Argument(
+        "--accept",
+        metavar="REGEX",
+        action="append",
+        help="take in links alone whose URL it matches, as RE2 writes it; may be repeated",
+    ),
     *schedules.RULE,
     Argument("--paused", action="store_true", help="it waits until it is resumed"),
 )
@@ -102,6 +109,7 @@ def add(call: Call) -> None:
         settings=_settings(call),
         ignored=call.settings.run.ignored_arguments,
         is_paused=given.paused,
+        rules=None if given.accept is None else Ruleset.accepting(given.accept),
         **terms,
     )
     with call.graph(may_create=True) as graph:

@@ -58,7 +58,7 @@ def parse(command: Command, arguments: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"unknown option {stray[0]}; an ID that begins with a dash goes after --")
     positionals = [*rest, *after]
     declared = [a for a in command.arguments if not a.is_option]
-    takes_many = bool(declared) and declared[-1].options.get("nargs") == "*"
+    takes_many = bool(declared) and declared[-1].options.get("nargs") in {"*", "+"}
     if len(positionals) > len(declared) and not takes_many:
         raise UsageError(f"unexpected argument {positionals[len(declared)]!r}; nothing was done")
     # Behind the dashes an ID may begin with one.
@@ -143,6 +143,11 @@ def count(text: str) -> int:
     if not 1 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
+
+
+def natural(text: str) -> int:
+    """Read a whole number from 0."""
+    return 0 if text == "0" else count(text)
 
 
 def count_or_name(text: str) -> int | str:

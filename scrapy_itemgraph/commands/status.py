@@ -151,6 +151,9 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
         yield ""
         yield from printing.table(found["workers"], _WORKERS)
     for sweep in found["sweeps"]:
+        if sweep["ruleset"] is not None:
+            yield from printing.sentence(_of_rules(sweep))
+            continue
         of = f"of the task {sweep['task']}" if sweep["task"] else f"of {', '.join(sweep['tags'])}"
         total = counts.total([sweep["swept"], sweep["left"]])
         far = _far(sweep["swept"], total, "items")
@@ -166,6 +169,13 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
+
+
+def _of_rules(sweep: dict[str, Any]) -> str:
+    return (
+        f"ruleset {sweep['ruleset']} is being applied to what waits: {sweep['held']:,} pages set "
+        f"aside and {sweep['freed']:,} taken back, of {sweep['swept']:,} that were looked at"
+    )
 
 
 def _is_older(worker: dict[str, Any]) -> bool:

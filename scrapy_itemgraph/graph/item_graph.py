@@ -27,6 +27,7 @@ from scrapy_itemgraph.graph.parts.lookup import Lookup
 from scrapy_itemgraph.graph.parts.notices import Notices
 from scrapy_itemgraph.graph.parts.pages import Pages
 from scrapy_itemgraph.graph.parts.queue import Queue
+from scrapy_itemgraph.graph.parts.rules import Rules
 from scrapy_itemgraph.graph.parts.runners import Runners
 from scrapy_itemgraph.graph.parts.schedules import Schedules
 from scrapy_itemgraph.graph.parts.tasks import Tasks
@@ -94,6 +95,7 @@ class ItemGraph:
         self.notices = Notices(transactions)
         self.pages = Pages(transactions)
         self.queue = Queue(transactions)
+        self.rules = Rules(transactions)
         self.runners = Runners(transactions)
         self.schedules = Schedules(transactions)
         self.tasks = Tasks(transactions)

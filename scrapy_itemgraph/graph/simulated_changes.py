@@ -20,7 +20,7 @@ from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import blobs as stored_blobs
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import pictures
-from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.registry import crawls, rulesets
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import refresh
@@ -252,6 +252,7 @@ def _claim(
         invalidated_at=row.invalidated_at,
         is_refiled=True,  # its request may go where it will
         is_saved=plan.is_saved,
+        ruleset_id=rulesets.id_in_force(connection, crawl_id),
     )
 
 

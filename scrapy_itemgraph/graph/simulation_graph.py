@@ -25,6 +25,7 @@ from scrapy_itemgraph.graph.worker_graph import WorkerGraph
 from scrapy_itemgraph.graph.worker_limits import WorkerLimits
 from scrapy_itemgraph.graph.worker_news import WorkerNews
 from scrapy_itemgraph.graph.worker_reads import WorkerReads
+from scrapy_itemgraph.graph.worker_rules import WorkerRules
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.graph.worker_start import (
     WorkerConnections,
@@ -135,7 +136,9 @@ async def _opened(
     commits = SimulatedCommits(transactions, own, callbacks, plan, code)
     run = SimulatedRun(own, transactions.crawl_id, plan, has_made_crawl=known is None)
     job = NoJob()
-    upkeep = WorkerUpkeep(transactions, own, callbacks, run, job)
+    rules = WorkerRules(transactions, process)
+    await rules.make_ready(prepared.claim.ruleset_id)
+    upkeep = WorkerUpkeep(transactions, own, tasks=callbacks, run=run, job=job, rules=rules)
     return SimulationGraph(
         connections=connections,
         process=process,
@@ -151,6 +154,7 @@ async def _opened(
         notices=NoticeDelivery(transactions, Channels(project=start.project)),
         reads=WorkerReads(transactions),
         recovery=NoRecovery(),
+        rules=rules,
         run=run,
         sessions=WorkerSessions(transactions, own),
         upkeep=upkeep,

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.worker_job import WorkerJob
     from scrapy_itemgraph.graph.worker_limits import WorkerLimits
     from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
+    from scrapy_itemgraph.graph.worker_rules import WorkerRules
     from scrapy_itemgraph.model.work import Claim, ClaimBudget, Redirect, RedirectAnswer
 
 
@@ -42,6 +43,7 @@ class WorkerClaims:
         limits: WorkerLimits,
         commits: Commits,
         recovery: WorkerRecovery,
+        rules: WorkerRules,
     ) -> None:
         self.has_cookies = False
         self._transactions = transactions
@@ -52,6 +54,7 @@ class WorkerClaims:
         self._limits = limits
         self._commits = commits
         self._recovery = recovery
+        self._rules = rules
 
     async def claim(self, budget: ClaimBudget) -> ClaimResult:
         """Claim work, and the limits that it keeps to; nothing where this worker is to stop."""
@@ -79,12 +82,16 @@ class WorkerClaims:
                 alone=budget.alone,
                 admission=admission,
                 in_flight=budget.in_flight,
+                ruleset_id=known.ruleset_id,
             )
             grants = tuple(admission.grants.values())
             return ClaimResult(claims=claims, grants=grants, again_in=admission.again_in)
 
         with self._recovery.kept(tokens):
-            return await self._transactions.numbered(claim)
+            result = await self._transactions.numbered(claim)
+        if result.claims:
+            await self._rules.make_ready(result.claims[0].ruleset_id)
+        return result
 
     async def release(self, claims: Sequence[Claim]) -> int:
         """Give claims back in their place; return how many were still ours."""

@@ -19,6 +19,7 @@ from scrapy_itemgraph.graph.worker_limits import WorkerLimits
 from scrapy_itemgraph.graph.worker_news import WorkerNews
 from scrapy_itemgraph.graph.worker_reads import WorkerReads
 from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
+from scrapy_itemgraph.graph.worker_rules import WorkerRules
 from scrapy_itemgraph.graph.worker_runs import WorkerRuns
 from scrapy_itemgraph.graph.worker_sessions import WorkerSessions
 from scrapy_itemgraph.graph.worker_start import WorkerConnections, WorkerStart, begin_to_live
@@ -67,6 +68,7 @@ class WorkerGraph:
     notices: NoticeDelivery
     reads: WorkerReads
     recovery: Recovery
+    rules: WorkerRules
     run: WorkerRun
     sessions: WorkerSessions
     upkeep: WorkerUpkeep
@@ -165,7 +167,8 @@ async def _opened(
     )
     recovery.begin(started.name)
     await begin_to_live(process)
-    upkeep = WorkerUpkeep(transactions, own, callbacks, run, job)
+    rules = WorkerRules(transactions, process)
+    upkeep = WorkerUpkeep(transactions, own, tasks=callbacks, run=run, job=job, rules=rules)
     graph = WorkerGraph(
         connections=connections,
         process=process,
@@ -178,6 +181,7 @@ async def _opened(
             limits=limits,
             commits=commits,
             recovery=recovery,
+            rules=rules,
         ),
         commits=commits,
         contents=contents,
@@ -189,6 +193,7 @@ async def _opened(
         notices=NoticeDelivery(transactions, channels, transactions.crawl_id),
         reads=WorkerReads(transactions),
         recovery=recovery,
+        rules=rules,
         run=run,
         sessions=WorkerSessions(transactions, own),
         upkeep=upkeep,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.worker_parts import Job, RegisteredTasks, WorkerRun
+    from scrapy_itemgraph.graph.worker_rules import WorkerRules
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.model.work import TakenOver
     from scrapy_itemgraph.store.registry.duties import Duty, Round
@@ -54,9 +55,11 @@ class WorkerUpkeep:
         self,
         transactions: Transactions,
         own: Identity,
+        *,
         tasks: RegisteredTasks,
         run: WorkerRun,
         job: Job,
+        rules: WorkerRules,
     ) -> None:
         self.is_sweeping = False
         self.staged = 0
@@ -68,6 +71,7 @@ class WorkerUpkeep:
         self._tasks = tasks
         self._run = run
         self._job = job
+        self._rules = rules
 
     async def take_over(self) -> int:
         """Free what the crawl's dead and stalled workers had; return how many claims that were."""
@@ -79,6 +83,7 @@ class WorkerUpkeep:
     def _see_taken_over(self, taken: TakenOver) -> int:
         self.suspects_wait, self.workers = taken.suspects_wait, taken.workers
         self._job.see(taken.crawl_state)
+        self._rules.see(taken.ruleset_id)
         startup_report.tell_given_up(taken.given_up)
         return taken.claims
 

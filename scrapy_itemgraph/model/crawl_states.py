@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from datetime import datetime, timedelta
 
+    from scrapy_itemgraph.model.rules import Ruleset
+
 
 class State(StrEnum):
     """What is stored: a person's wish, or the end that a worker found."""
@@ -39,6 +41,7 @@ class Event(StrEnum):
 
     ADDED = "added"
     SET = "set"
+    RULES = "rules"
     PAUSED = "paused"
     RESUMED = "resumed"
     ABORTED = "aborted"
@@ -122,7 +125,8 @@ class NewCrawl:
 
     `name` is None for the name that a start by hand would give it; `ignored` are the names of
     arguments that make no crawl of their own. `resource` names a limit that one process at a time
-    has. It begins at once, or `is_paused`, or waits for what its schedules say (`is_scheduled`).
+    has. Its rules are `rules` from its beginning on, None: as they are. It begins at once, or
+    `is_paused`, or waits for what its schedules say (`is_scheduled`).
     """
 
     spider: str
@@ -138,6 +142,7 @@ class NewCrawl:
     time_limit: timedelta | None = None
     resource: str | None = None
     keeps_fresh: bool = False
+    rules: Ruleset | None = None
     is_paused: bool = False
     is_scheduled: bool = False
 

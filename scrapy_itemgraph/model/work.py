@@ -31,6 +31,7 @@ class Outcome(StrEnum):
     RELEASED = "released"
     DIED = "died"
     STALLED = "stalled"
+    SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,7 @@ class Claim:
     where an earlier attempt's redirects or retries took it. With `is_in_flight` the claim has told
     the database that the engine may begin it. With `is_saved` its page need not be downloaded.
     `attempts_left` is how many a person gave the page, this one among them; None: as its task says.
+    `ruleset_id` is that of the rules that it keeps to; None: there are none.
     """
 
     item_id: int
@@ -95,6 +97,7 @@ class Claim:
     is_in_flight: bool = False
     is_saved: bool = False
     attempts_left: int | None = None
+    ruleset_id: int | None = None
 
 
 Pair: TypeAlias = tuple[int, int]  # the numbers of an item and a task
@@ -239,7 +242,8 @@ class TakenOver:
     """How many claims of dead and stalled workers are free, and what of them is given up.
 
     `workers` are those of the crawl that did not stop, the one that looked among them.
-    `crawl_state` is that of `model.crawl_states`, None where nobody steers the crawl.
+    `crawl_state` is that of `model.crawl_states`, None where nobody steers the crawl; `ruleset_id`
+    that of the rules in force, None where it never had any.
     """
 
     claims: int = 0
@@ -247,3 +251,4 @@ class TakenOver:
     given_up: tuple[GivenUp, ...] = ()
     suspects_wait: bool = False  # there is work to be claimed that must run alone
     crawl_state: str | None = None
+    ruleset_id: int | None = None

@@ -219,6 +219,19 @@ def mapping(value: Any) -> dict[Any, Any]:
     return dict(value)
 
 
+def hooks(value: Any) -> dict[str, Any]:
+    """Read functions by name: import paths, or the functions themselves."""
+    given = mapping(value)
+    for name, path in given.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"a hook's name is text, not {name!r:.80}")
+        if not (callable(path) or (isinstance(path, str) and "." in path)):
+            raise TypeError(
+                f"{name!r}: write an import path such as shop.hooks.{name}, not {path!r}"
+            )
+    return given
+
+
 def answers(value: Any) -> dict[int, str]:
     """Read what HTTP statuses mean."""
     return dict(read_answers(mapping(value), "it"))

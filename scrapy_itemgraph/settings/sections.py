@@ -130,11 +130,12 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Safety:
-    """Where requests may lead, and which modules stored values may name."""
+    """Where requests may lead; which modules stored values, and hooks rules, may name."""
 
     allowed_hosts: tuple[HostRule, ...] = field(default=(), metadata=_by(read_rules))
     public_only: bool = field(default=False, metadata=_by(readers.boolean))
     allowed_modules: tuple[str, ...] = field(default=(), metadata=_by(readers.modules))
+    hooks: Mapping[str, Any] = field(default_factory=dict, metadata=_by(readers.hooks))
 
 
 @dataclass(frozen=True, kw_only=True)

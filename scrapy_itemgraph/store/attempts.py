@@ -34,19 +34,19 @@ RECORD_ATTEMPTS = text("""
             started_at)
 """)
 
-# The same, of executions some of which scraped items.
-RECORD_WITH_SCRAPED = text("""
+# The same, of executions some of which scraped items, or kept to rules.
+RECORD_WITH_MORE = text("""
     INSERT INTO attempts
         (item_id, task_id, worker_id, token, task_version, number, outcome, error, log, started_at,
-        scraped)
+        scraped, ruleset_id)
     SELECT item_id, task_id, worker_id, token, task_version, number, outcome,
-        CAST(error AS json), CAST(log AS json), started_at, nullif(scraped, 0)
+        CAST(error AS json), CAST(log AS json), started_at, nullif(scraped, 0), ruleset_id
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:workers AS int[]),
         CAST(:tokens AS uuid[]), CAST(:versions AS text[]), CAST(:numbers AS int[]),
         CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:logs AS text[]),
-        CAST(:started AS timestamptz[]), CAST(:scraped AS int[]))
+        CAST(:started AS timestamptz[]), CAST(:scraped AS int[]), CAST(:rulesets AS int[]))
         AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error, log,
-            started_at, scraped)
+            started_at, scraped, ruleset_id)
 """)
 
 # Claims whose end is on record, on their own item or on the one that it went into: asked when the
@@ -90,6 +90,7 @@ class Attempt:
     error: ErrorRecord | None = None
     log: Sequence[LogLine] = ()
     scraped: int = 0  # items
+    ruleset_id: int | None = None
 
     @classmethod
     def of(
@@ -116,6 +117,7 @@ class Attempt:
             error=error,
             log=log,
             scraped=scraped,
+            ruleset_id=claim.ruleset_id,
         )
 
 
@@ -136,9 +138,9 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     given["outcomes"] = [str(one.outcome) for one in ended]
     given["errors"] = [one.error and one.error.as_json(with_snippet=False) for one in ended]
     given["logs"] = [attempt_logs.as_json(one.log) for one in ended]
-    if any(one.scraped for one in ended):
-        given["scraped"] = [one.scraped for one in ended]
-        connection.execute(RECORD_WITH_SCRAPED, given)
+    if any(one.scraped or one.ruleset_id is not None for one in ended):
+        more = columns(ended, scraped="scraped", rulesets="ruleset_id")
+        connection.execute(RECORD_WITH_MORE, {**given, **more})
     else:
         connection.execute(RECORD_ATTEMPTS, given)
     connection.execute(PRUNE_ATTEMPTS, given)

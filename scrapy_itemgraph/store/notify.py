@@ -24,12 +24,19 @@ TELL_PROCESSES = text("""
 RUNNERS = "runners"
 TELL_RUNNERS = text("SELECT pg_notify('itemgraph', 'runners')")
 
+TELL_RULES = text("SELECT pg_notify('itemgraph', 'rules ' || CAST(:crawl AS text))")
+
 TELL_LOG = text("SELECT pg_notify('itemgraph', 'log ' || CAST(:job AS text))")
 
 
 def of_crawl(crawl_id: int) -> str:
     """Return the topic of a crawl: there may be work."""
     return str(crawl_id)
+
+
+def of_rules(crawl_id: int) -> str:
+    """Return the topic of a crawl's rules: others have been put in force."""
+    return f"rules {crawl_id}"
 
 
 def of_process(process_id: int) -> str:
@@ -45,6 +52,11 @@ def of_log(job: int) -> str:
 def tell_processes(connection: Connection, crawl_id: int) -> None:
     """Tell all processes that run a crawl, and their runners, that they are to do otherwise."""
     connection.execute(TELL_PROCESSES, {"crawl": crawl_id})
+
+
+def tell_rules(connection: Connection, crawl_id: int) -> None:
+    """Tell the processes that run a crawl that its rules are others from now on."""
+    connection.execute(TELL_RULES, {"crawl": crawl_id})
 
 
 def tell_runners(connection: Connection) -> None:

@@ -41,6 +41,7 @@ _STATS = {
     Outcome.REFUSED: "refused",
     Outcome.GONE: "gone",
     Outcome.RELEASED: "released",
+    Outcome.SKIPPED: "skipped",
     None: "lease_lost",
 }
 

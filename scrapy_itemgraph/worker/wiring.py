@@ -32,6 +32,7 @@ from scrapy_itemgraph.worker.executions.active_executions import ActiveExecution
 from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
+from scrapy_itemgraph.worker.rule_changes import RuleChanges
 from scrapy_itemgraph.worker.spider.cookies import Jars
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.outbox import Outbox
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.page_rules import PageRules
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
     from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
     from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
@@ -112,6 +114,7 @@ class Inputs:
     sessions: SessionSync
     outbox: Outbox
     output_class: Callable[..., SpiderOutput]
+    page_rules: PageRules
     before_commit: Sequence[Callable[[], Awaitable[None]]]
 
 
@@ -157,6 +160,7 @@ class Parts:
     claimer: Claimer
     limit_sync: LimitSync
     maintenance: Maintenance
+    rule_changes: RuleChanges
     stop_orders: StopOrders
     waiting_work: WaitingWork
     waiting_requests: WaitingRequests
@@ -207,6 +211,7 @@ def build(given: Inputs) -> Parts:
             start_ended=base.start.ended,
             news=base.news,
         ),
+        rule_changes=RuleChanges(graph=graph, active=queues.active, news=base.news),
         stop_orders=StopOrders(graph=graph, active=queues.active, gate=queues.gate, end=base.end),
         waiting_work=WaitingWork(graph),
         waiting_requests=WaitingRequests(queues.active),
@@ -310,6 +315,7 @@ def _enqueuer(given: Inputs, queues: _Queues, redirects: Redirects) -> Enqueuer:
         spider=given.spider,
         operations=redirects.operations,
         duplicates=redirects.duplicates,
+        page_rules=given.page_rules,
         stats=given.crawler.stats,
         most_held=given.settings.worklist.held_requests,
     )
@@ -345,9 +351,15 @@ def _spider_output(
         sockets=Descriptors(),
         enqueuer=enqueuer,
         early_links=EarlyLinks(
-            crawler, given.identities, enqueuer.duplicates, enqueuer, has_tasks=has_tasks
+            crawler,
+            given.identities,
+            enqueuer.duplicates,
+            enqueuer,
+            given.page_rules,
+            has_tasks=has_tasks,
         ),
         logins=logins,
+        page_rules=given.page_rules,
         has_tasks=has_tasks,
         callbacks=settings.results.callbacks,
         starts_at=given.base.egress.starts_at,
@@ -397,6 +409,7 @@ def _claimer(given: Inputs, queues: _Queues) -> Claimer:
             spider=given.spider,
             sessions=given.sessions,
             callbacks=given.callbacks,
+            page_rules=given.page_rules,
             tasks=given.tasks,
             keep_logs=settings.records.keep_logs,
         ),

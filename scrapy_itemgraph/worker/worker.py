@@ -33,6 +33,7 @@ from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import State
 from scrapy_itemgraph.worker.spider.crawl_rules import CrawlRules
 from scrapy_itemgraph.worker.spider.engine_hooks import EngineHooks
+from scrapy_itemgraph.worker.spider.page_rules import PageRules, loaded_hooks
 from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.wiring import Base, Inputs
@@ -149,6 +150,7 @@ class Worker:
         state = State(self.spider)
         try:
             callbacks = self._read_spider()
+            hooks = loaded_hooks(self.settings.safety.hooks)
             self._graph = graph = await self._open_graph(callbacks)
             opening.say_where(self.settings)
             opening.say_which_run(graph, self.settings, has_tasks=bool(self.tasks))
@@ -171,6 +173,7 @@ class Worker:
                 sessions=sessions,
                 outbox=self.outbox_class(self.settings.worklist.commit_batch),
                 output_class=self.output_class,
+                page_rules=PageRules(self.spider, self.crawler.stats, hooks),
                 before_commit=self._before_commit,
             )
         )
@@ -204,6 +207,7 @@ class Worker:
             parts.claimer.listen(),
             parts.claimer.watch_room(),
             parts.stop_orders.run(),
+            parts.rule_changes.run(),
             parts.limit_sync.run(),
             parts.maintenance.run(),
             parts.redirects.run(),

@@ -28,6 +28,7 @@ from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import Jars, State
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
+from scrapy_itemgraph.worker.spider.page_rules import PageRules
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
 from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
@@ -55,7 +56,7 @@ class Graph:
 
     def __init__(self) -> None:
         self.claims = self.commits = self.callbacks = self.news = self.run = self.upkeep = self
-        self.reads = self.notices = self
+        self.reads = self.notices = self.rules = self
         self.committed: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.applied: list[Applied] = []
@@ -68,6 +69,9 @@ class Graph:
         self.number = 1
         self.redirected: list[Any] = []
         self.answers: list[Any] = []
+
+    def of(self, claim: Any) -> None:
+        """Return the rules of a claim: there are none."""
 
     def begin_if_due(self) -> None:
         """Send no notices, for there are none."""
@@ -137,6 +141,7 @@ class Parts:
         self.queue = EngineRequests(crawler, self, self.limiters, self.ready)
         self.sessions = SessionSync(self.graph, Jars(crawler), State(self.spider))
         self.callbacks = CallbackTasks(self.spider, {}, {})
+        self.page_rules = PageRules(self.spider, crawler.stats, {})
         self.identities = RequestIds(crawler)
         self.operations = RequestOperations(
             self.graph, self.spider, self.identities, self.callbacks, incremental=()

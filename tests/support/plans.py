@@ -25,7 +25,7 @@ BUDGETS = {
     "apply.END_CLAIMS": 70,
     "attempts.PRUNE_ATTEMPTS": 40,
     "attempts.RECORD_ATTEMPTS": 0,
-    "attempts.RECORD_WITH_SCRAPED": 0,
+    "attempts.RECORD_WITH_MORE": 0,
     "items.NEXT_IDS": 0,
     "batch_names.RESOLVE": 320,
     "batch_names.SET_OWNERS": 30,

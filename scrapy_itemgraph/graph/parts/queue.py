@@ -10,8 +10,9 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import crawl_arguments, input_checks
 from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
 from scrapy_itemgraph.model.crawl_states import Change, State
+from scrapy_itemgraph.model.rule_matching import CompiledRules
 from scrapy_itemgraph.store.admin import queue_pages, queue_reports
-from scrapy_itemgraph.store.registry import crawl_queue, place_locks, schedules
+from scrapy_itemgraph.store.registry import crawl_queue, place_locks, rulesets, schedules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -57,10 +58,15 @@ class Queue:
             _check_name(new.name)
         terms = {one.name: getattr(new, one.name) for one in fields(new)}
         _check_terms({**terms, "start_settings": new.settings})
+        if new.rules is not None:
+            CompiledRules(new.rules)  # raises for a pattern that is none
 
         def within(connection: Connection) -> Added:
             wanted = new if schedule is None else replace(new, is_scheduled=True)
             added = Added(*crawl_queue.add(connection, wanted, by=by))
+            if new.rules is not None:
+                crawl_id = crawl_queue.managed(connection, added.name).id
+                rulesets.begin(connection, crawl_id, new.rules, by=by)
             if schedule is not None:
                 schedules.add(connection, added.name, schedule, by=by)
             return added

@@ -100,6 +100,7 @@ crawls = Table(
     ),
     Column("crashed_at_pages", BigInteger, comment="its pages done when the first of them ended"),
     Column("dripfeed", Integer, comment="how many pages of its stash are kept in work"),
+    Column("ruleset_id", Integer, comment="the rules in force; null: it never had any"),
     UniqueConstraint("name"),
     UniqueConstraint("identity"),
     sayable("created_at", "queued_at", "next_at"),
@@ -145,6 +146,20 @@ runs = Table(
     statuses(),
     PrimaryKeyConstraint("crawl_id", "number"),
     sayable("started_at", "ended_at"),
+)
+
+# A row is never changed, and an attempt names the one that it kept to.
+rulesets = Table(
+    "rulesets",
+    metadata,
+    Column("id", Integer, Identity(), primary_key=True),
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("number", Integer, nullable=False, comment="of those of its crawl, from 1"),
+    Column("rules", JSON, nullable=False),
+    moment("created_at", now=True),
+    Column("created_by", Text),
+    Column("note", Text, comment="why, for those who look"),
+    UniqueConstraint("crawl_id", "number"),
 )
 
 # One row: what is added to a secret before its digest is made.
@@ -264,5 +279,20 @@ sweeps = Table(
     Column("after_item_id", BigInteger, nullable=False, server_default=text("0")),
     Column("swept", BigInteger, nullable=False, server_default=text("0")),
     moment("opened_at", now=True),
+    Column("ruleset_id", Integer, comment="the rules that waiting work is looked at with"),
+    Column(
+        "held",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="how many pages these rules have set aside",
+    ),
+    Column(
+        "freed",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="how many that were set aside they have taken back",
+    ),
     Index("sweeps_crawl_id_idx", "crawl_id"),
 )

@@ -173,6 +173,7 @@ attempts = Table(
     moment("started_at"),
     moment("ended_at", now=True),
     Column("scraped", Integer, comment="how many items it scraped; null: none"),
+    Column("ruleset_id", Integer, comment="the rules that it kept to; null: none"),
     Index("attempts_item_id_task_id_id_idx", "item_id", "task_id", "id"),
 )
 

@@ -1,7 +1,8 @@
 """A crawl as lines of JSON, of which `load` makes the same crawl again.
 
-One line is one thing: the crawl, a task, a key of its state, a sweep, an item with all that hangs
-on it, names that stay taken, a failure, a scraped item, and in the end how many of what there were.
+One line is one thing: the crawl, a task, a key of its state, a ruleset, a sweep, an item with all
+that hangs on it, names that stay taken, a failure, a scraped item, and in the end how many of what
+there were.
 Data, metadata and errors stand there letter by letter as they are stored. What is null, or usual,
 is left out. Items are in the order of their making: two dumps of the same graph differ in their
 first line alone.
@@ -79,10 +80,19 @@ TASKS = f"""
 _STATE = _object("'kind', 'state', 'key', key, 'changed_at', changed_at", value="value")
 STATE = f"SELECT {_STATE} FROM spider_state WHERE crawl_id = :crawl ORDER BY key"
 
+_RULESET = _object(
+    """'kind', 'ruleset', 'number', r.number, 'created_at', r.created_at,
+    'created_by', r.created_by, 'note', r.note,
+    'is_in_force', nullif(r.id = (SELECT ruleset_id FROM crawls WHERE id = :crawl), false)""",
+    rules="r.rules",
+)
+RULESETS = f"SELECT {_RULESET} FROM rulesets r WHERE r.crawl_id = :crawl ORDER BY r.number"
+
 _SWEEP = _object("""'kind', 'sweep', 'task', t.name, 'tags', w.tags,
-    'unhold', nullif(w.unhold, false), 'opened_at', w.opened_at""")
+    'unhold', nullif(w.unhold, false), 'opened_at', w.opened_at, 'ruleset', r.number""")
 SWEEPS = f"""
     SELECT {_SWEEP} FROM sweeps w LEFT JOIN tasks t ON t.id = w.task_id
+    LEFT JOIN rulesets r ON r.id = w.ruleset_id
     WHERE w.crawl_id = :crawl ORDER BY w.id
 """
 
@@ -98,7 +108,8 @@ _RESULT = _object(
 _ATTEMPT = _object(
     """'task', t.name, 'token', a.token, 'version', a.task_version, 'number', a.number,
     'outcome', a.outcome, 'started_at', a.started_at, 'ended_at', a.ended_at,
-    'scraped', a.scraped""",
+    'scraped', a.scraped,
+    'ruleset', (SELECT number FROM rulesets WHERE id = a.ruleset_id)""",
     error="a.error",
     log="a.log",
 )
@@ -201,7 +212,7 @@ def lines(connection: Connection, crawl_id: int, read: Read | None = None) -> It
         "schema": migrate.current(connection),
     }
     yield json.dumps(head, ensure_ascii=False)
-    for statement in (CRAWL, TASKS, STATE, SWEEPS):
+    for statement in (CRAWL, TASKS, STATE, RULESETS, SWEEPS):
         for line in connection.execute(text(statement), given).scalars():
             yield _one_line(line)
     counts = {"items": 0, "failures": 0, "scraped": 0}

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import error_fingerprints, input_checks, item_names, periods
 from scrapy_itemgraph.model.due_times import read_expiry
+from scrapy_itemgraph.model.rules import Ruleset
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
@@ -110,9 +111,19 @@ ADD_STATE = text("""
     VALUES (:crawl, :key, CAST(:value AS json), CAST(:changed_at AS timestamptz))
 """)
 
+ADD_RULESET = text("""
+    INSERT INTO rulesets (crawl_id, number, rules, created_at, created_by, note)
+    VALUES (:crawl, :number, CAST(:rules AS json), CAST(:created_at AS timestamptz), :created_by,
+        :note)
+    RETURNING id
+""")
+
+PUT_IN_FORCE = text("UPDATE crawls SET ruleset_id = :ruleset WHERE id = :crawl")
+
 ADD_SWEEP = text("""
-    INSERT INTO sweeps (crawl_id, task_id, tags, unhold, opened_at)
-    VALUES (:crawl, :task, CAST(:tags AS text[]), :unhold, CAST(:opened_at AS timestamptz))
+    INSERT INTO sweeps (crawl_id, task_id, tags, unhold, opened_at, ruleset_id)
+    VALUES (:crawl, :task, CAST(:tags AS text[]), :unhold, CAST(:opened_at AS timestamptz),
+        :ruleset)
 """)
 
 NEXT_WORK = text("SELECT nextval('work_seq_seq')")
@@ -153,6 +164,7 @@ class Load:
         self._kinds: dict[tuple[int, tuple[int, ...]], int] = {}
         self._drawn: deque[int] = deque()  # numbers of items to come
         self._tasks: dict[str, int] = {}
+        self._rulesets: dict[int, int] = {}
         self._depends: dict[str, Sequence[str]] = {}
         self._claimed: list[int] = []  # items whose work was, when the dump was made
         self._waiting: list[Line] = []
@@ -236,9 +248,12 @@ class Load:
             value = dump_lines.text(line["value"]) if "value" in line else None
             given = {"key": line["key"], "value": value, "changed_at": line["changed_at"]}
             execute(ADD_STATE, {"crawl": self._crawl, **given})
+        elif kind == "ruleset":
+            self._ruleset(line)
         elif kind == "sweep":
             given = {"crawl": self._crawl, "task": self._task_id(line.get("task"))}
             given |= {"tags": line["tags"], "unhold": line.get("unhold", False)}
+            given |= {"ruleset": self._ruleset_id(line.get("ruleset"))}
             execute(ADD_SWEEP, given | {"opened_at": line["opened_at"]})
         elif kind == "taken":
             names = line["names"]
@@ -302,6 +317,26 @@ class Load:
             stored = {"task": task, "schedule": json.dumps(read_expiry(given).as_json())}
             self._connection.execute(ADD_SCHEDULE, stored)
 
+    def _ruleset(self, line: dict[str, Any]) -> None:
+        rules = Ruleset.read(json.loads(dump_lines.object_text(line, "rules")))
+        given = {
+            "crawl": self._crawl,
+            "number": line["number"],
+            "rules": input_checks.dump_json(rules.as_document, "rules"),
+            **{name: line.get(name) for name in ("created_at", "created_by", "note")},
+        }
+        number = self._connection.execute(ADD_RULESET, given).scalar_one()
+        self._rulesets[line["number"]] = number
+        if line.get("is_in_force", False):
+            self._connection.execute(PUT_IN_FORCE, {"crawl": self._crawl, "ruleset": number})
+
+    def _ruleset_id(self, number: int | None) -> int | None:
+        if number is None:
+            return None
+        if number not in self._rulesets:
+            raise OperationError(f"the dump has no ruleset {number!r:.40}")
+        return self._rulesets[number]
+
     def _task_id(self, name: str | None) -> int | None:
         if name is None:
             return None
@@ -325,7 +360,7 @@ class Load:
         numbers = self._numbers(line for _, line in lines)
         drawn = self._draw(len(lines))
         rows: Rows = {table: [] for table in load_rows.OF_ITEMS}
-        make = ItemRows(self._crawl, self._before, self._tasks, self._contents).add
+        make = ItemRows(self._crawl, self._before, self._tasks, self._contents, self._rulesets).add
         for where, line in lines:
             item = drawn.popleft()
             try:

@@ -27,7 +27,7 @@ TAGS = "tags (item_id, tag_name, crawl_id, value)"
 RESULTS = """results (item_id, task_id, task_version, metadata, is_successful, is_held, created_at,
     completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, hold)"""
 ATTEMPTS = """attempts (item_id, task_id, token, task_version, number, outcome, error, log,
-    started_at, ended_at, scraped)"""
+    started_at, ended_at, scraped, ruleset_id)"""
 WORK = """work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, seq, tries, deaths,
     stalls, alone_deaths, alone_stalls, is_refiled, not_before, request)"""
 FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handled_at, handled_by,
@@ -49,13 +49,15 @@ class Numbers(NamedTuple):
 class ItemRows:
     """Makes rows of the items of one crawl.
 
-    `tasks` are the numbers of its tasks, `before` what is added to the place of its work.
+    `tasks` are the numbers of its tasks, `rulesets` those of its rulesets by theirs in the crawl,
+    `before` what is added to the place of its work.
     """
 
     crawl_id: int
     before: int
     tasks: Mapping[str, int]
     contents: LoadedContents
+    rulesets: Mapping[int, int]
 
     def add(self, rows: Rows, line: dict[str, Any], number: int, of: Numbers) -> None:
         """Add the rows of an item, which gets this number.
@@ -133,6 +135,7 @@ class ItemRows:
             one.get("started_at"),
             one["ended_at"],
             one.get("scraped"),
+            self.rulesets[one["ruleset"]] if "ruleset" in one else None,
         )
 
     def _work(self, one: dict[str, Any], number: int, queue: int, kind: int) -> tuple[Any, ...]:

@@ -23,7 +23,8 @@ _IS_LEFT = "g.crawl_id = t.crawl_id AND g.tag_name = ANY (t.tags) AND g.item_id 
 # Open sweeps, and the items that each has not reached; one with several of the tags counts once.
 SWEEPS = Groups(
     columns="""(SELECT k.name FROM tasks k WHERE k.id = t.task_id) AS task,
-        t.tags, t.opened_at, t.swept""",
+        t.tags, t.opened_at, t.swept, t.held, t.freed,
+        (SELECT r.number FROM rulesets r WHERE r.id = t.ruleset_id) AS ruleset""",
     source="sweeps t",
     where="t.crawl_id = :crawl",
     key_type="bigint",
@@ -62,26 +63,38 @@ WAITING = text("""
 class Sweep:
     """A change of a task, or of tags, that is being brought to the items; how far that is.
 
-    What is `left` is an estimate where it is above 100,000.
+    What is `left` is an estimate where it is above 100,000. Of rules that are applied to what
+    waits, with the number of their `ruleset`, it is not known; they have set aside `held` pages,
+    and taken back `freed`.
     """
 
     task: str | None
     tags: tuple[str, ...]
     swept: int
     left: int
+    ruleset: int | None = None
+    held: int = 0
+    freed: int = 0
 
     @property
-    def total(self) -> int:
-        """How many items it goes to."""
-        return counts.total([self.swept, self.left])
+    def total(self) -> int | None:
+        """How many items it goes to; None: that is not known."""
+        return None if self.ruleset is not None else counts.total([self.swept, self.left])
 
     @property
     def change(self) -> str:
         """What changed."""
+        if self.ruleset is not None:
+            return f"ruleset {self.ruleset}"
         tags = ", ".join(map(repr, self.tags))
         return f"a change of the task {self.task!r}" if self.task else f"a change of the tag {tags}"
 
     def __str__(self) -> str:
+        if self.total is None:
+            return (
+                f"{self.change} is being applied: of {self.swept:,} pages {self.held:,} were set "
+                f"aside, and {self.freed:,} taken back"
+            )
         return f"{self.change} has reached {self.swept:,} of {counts.shown(self.total)} items"
 
 
@@ -97,7 +110,10 @@ def open_sweeps(connection: Connection, crawl_id: int) -> list[dict[str, Any]]:
 def sweeps(connection: Connection, crawl_id: int) -> list[Sweep]:
     """Return the crawl's open sweeps in their order, and how far they are."""
     return [
-        Sweep(task=one["task"], tags=tuple(one["tags"]), swept=one["swept"], left=one["left"])
+        Sweep(
+            **{name: one[name] for name in ("task", "swept", "left", "ruleset", "held", "freed")},
+            tags=tuple(one["tags"]),
+        )
         for one in open_sweeps(connection, crawl_id)
     ]
 

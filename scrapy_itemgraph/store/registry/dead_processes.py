@@ -143,9 +143,10 @@ LOOK = text(f"""
     SELECT
         EXISTS (SELECT FROM work w
             WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}) AS suspects_wait,
-        (SELECT c.state FROM crawls c WHERE c.id = :crawl) AS crawl_state,
+        c.state AS crawl_state, c.ruleset_id,
         (SELECT count(*) FROM processes p
             WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL) AS workers
+    FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)  # noqa: S608 - our own conditions
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import rule_matching
 from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store import pruning, queues
 from scrapy_itemgraph.store.registry import dead_processes, item_sweeps, runs
@@ -159,7 +160,9 @@ def _stage_results(connection: Connection, done: Round) -> bool:
 
 
 def _sweep(connection: Connection, done: Round) -> bool:
-    done.is_sweeping = item_sweeps.sweep(connection, done.crawl_id)
+    # A worker whose crawl has rules needs what compiles them; another process may lack it.
+    lacks = not done.worker_id and not rule_matching.is_available()
+    done.is_sweeping = item_sweeps.sweep(connection, done.crawl_id, leaves_rules=lacks)
     return done.is_sweeping
 
 

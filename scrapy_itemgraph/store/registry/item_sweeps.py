@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.store import failures, set_aside
 from scrapy_itemgraph.store.items import lock_items
+from scrapy_itemgraph.store.registry import rule_sweeps
 from scrapy_itemgraph.store.registry.crawls import CRAWLS, OWN_ALL_CRAWLS, share_crawl
 from scrapy_itemgraph.store.sql_conditions import IS_HELD
 from scrapy_itemgraph.store.worklist import refresh
@@ -33,7 +34,8 @@ OPEN_SWEEP = text("""
 """)
 
 NEXT_SWEEP = text("""
-    SELECT * FROM sweeps WHERE crawl_id = :crawl ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+    SELECT * FROM sweeps WHERE crawl_id = :crawl AND (:rules OR ruleset_id IS NULL)
+    ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
 
 SWEPT_ITEMS = text("""
@@ -92,16 +94,19 @@ def open_sweep(
     connection.execute(OPEN_SWEEP, row)
 
 
-def sweep(connection: Connection, crawl_id: int) -> bool:
+def sweep(connection: Connection, crawl_id: int, *, leaves_rules: bool = False) -> bool:
     """Do one step of the crawl's first open sweep, or else free some of its stash.
 
-    Return whether there was something to do.
+    Return whether there was something to do. Who cannot apply rules leaves them to others.
     """
     crawl = share_crawl(connection, crawl_id)
-    row = connection.execute(NEXT_SWEEP, {"crawl": crawl_id}).first()
+    row = connection.execute(NEXT_SWEEP, {"crawl": crawl_id, "rules": not leaves_rules}).first()
     if row is None:
         pages = crawl.dripfeed
         return pages is not None and set_aside.drip(connection, crawl_id, pages)
+    if row.ruleset_id is not None:
+        rule_sweeps.step(connection, crawl_id, row)
+        return True
     step = {"crawl": crawl_id, "tags": row.tags, "after": row.after_item_id, "limit": SWEEP_STEP}
     items = list(connection.execute(SWEPT_ITEMS, step).scalars())
     if row.unhold:

@@ -120,7 +120,7 @@ BEFORE_CLAIM = text("""
     SELECT EXISTS (SELECT FROM cookies c WHERE c.crawl_id = :crawl) AS has_cookies,
         EXISTS (SELECT FROM logins l
             WHERE l.crawl_id = :crawl AND l.worker_id <> :worker) AS others_log_in,
-        c.names_freed, c.state AS crawl_state
+        c.names_freed, c.state AS crawl_state, c.ruleset_id
     FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)
 
@@ -136,6 +136,7 @@ def claim(
     alone: bool = False,
     admission: Admission | None = None,
     in_flight: InFlight | None = None,
+    ruleset_id: int | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
@@ -143,7 +144,7 @@ def claim(
     stalled on, which is in flight at once, and nothing else is. `tokens` are new ones for each
     call, one for each claim that it may make; left out they are drawn here. Without `admission`
     nothing is limited. `in_flight` says which of the claims are in flight once this is committed;
-    without it none of them is.
+    without it none of them is. They keep to the rules of `ruleset_id`.
     """
     lives = sql_conditions.send_lives(connection, worker_id)
     admission = admission or Admission()
@@ -158,7 +159,9 @@ def claim(
         return []
     search = WorkSearch(connection, crawl_id, worker_id, kinds, admission)
     found = search.suspect() if alone else search.find(limit)
-    claims = _take(connection, found, worker_id, tokens or new_tokens(len(found)), tasks)
+    claims = _take(
+        connection, found, worker_id, tokens or new_tokens(len(found)), tasks, ruleset_id=ruleset_id
+    )
     if alone:
         in_flight = InFlight(room=len(claims))
     if not claims or in_flight is None:
@@ -212,6 +215,8 @@ def _take(
     worker_id: int,
     tokens: Sequence[uuid.UUID],
     tasks: Mapping[int, RegisteredTask],
+    *,
+    ruleset_id: int | None,
 ) -> list[Claim]:
     if not found:
         return []
@@ -239,6 +244,7 @@ def _take(
             request=claimed.request,
             is_alone=row.is_suspect,
             item=items[row.item_id],
+            ruleset_id=ruleset_id,
         )
         for row in found
         if row.item_id in items
@@ -327,16 +333,20 @@ def refile(connection: Connection, one: Claim, queue_id: int, worker_id: int) ->
 class BeforeClaim(NamedTuple):
     """What a worker knows of its crawl before it claims; `names_freed` counts commits.
 
-    `crawl_state` is that of `model.crawl_states`, None where nobody steers the crawl.
+    `crawl_state` is that of `model.crawl_states`, None where nobody steers the crawl. `ruleset_id`
+    is that of the rules in force, None where it never had any.
     """
 
     has_cookies: bool
     others_log_in: bool
     names_freed: int
     crawl_state: str | None
+    ruleset_id: int | None
 
 
 def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> BeforeClaim:
     """Return what a worker has to know of its crawl before it claims."""
     row = connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id}).one()
-    return BeforeClaim(row.has_cookies, row.others_log_in, row.names_freed or 0, row.crawl_state)
+    return BeforeClaim(
+        row.has_cookies, row.others_log_in, row.names_freed or 0, row.crawl_state, row.ruleset_id
+    )

@@ -119,6 +119,13 @@ def _state(worker: WorkerState) -> str:
 def notes(going_on: Mapping[str, Any], now: datetime) -> Iterable[str]:
     """Say what goes on besides the crawl: sweeps, long work, and what hinders vacuum."""
     for sweep in going_on["sweeps"]:
+        if sweep["ruleset"] is not None:
+            how_far = _how_far(sweep["swept"], None, sweep["opened_at"], now)
+            yield (
+                f"ruleset {sweep['ruleset']} is applied to what waits: {sweep['held']:,} pages set "
+                f"aside, {sweep['freed']:,} taken back; looked at: {how_far}"
+            )
+            continue
         tags = ", ".join(sweep["tags"])
         what = f"the task {sweep['task']!r}" if sweep["task"] else f"the tags {tags}"
         total = counts.total([sweep["swept"], sweep["left"]])

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.execution import Leg
+    from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.page_rules import PageRules
     from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
 
@@ -43,6 +44,7 @@ class HandOut:
     spider: Spider
     sessions: SessionSync
     callbacks: CallbackTasks
+    page_rules: PageRules
     tasks: Mapping[str, Task]
     keep_logs: int
     begun: int = 0
@@ -66,6 +68,7 @@ class HandOut:
         task = self.tasks.get(claim.task) or self.callbacks.task_of(claim.task)
         execution = self.active.begin(claim=claim, task=task)
         execution.is_in_flight = claim.is_in_flight
+        execution.rules = self.graph.rules.of(claim)
         leg = execution.open_leg(is_own=True)
         try:
             execution.limits = self.graph.limits.of_claim(claim)
@@ -79,6 +82,13 @@ class HandOut:
                     claim, self.graph.reads, keep_logs=self.keep_logs
                 )
                 request = request_builder.build_request(self.spider, task, execution.item)
+            if execution.rules is not None:
+                if self._is_skipped(request, execution, task):
+                    execution.skip()
+                    leg.close()
+                    return None
+                self.page_rules.prepare(request, execution)
+            if not task.is_callback:
                 request_legs.put(request, leg)  # or the next item might get the same object
             if claim.is_saved:
                 request.meta[request_slots.NO_DOWNLOAD] = True
@@ -87,6 +97,18 @@ class HandOut:
             self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
             return None
         return request, leg
+
+    def _is_skipped(self, request: Request, execution: Execution, task: Task) -> bool:
+        """Tell whether the rules set a page aside: by its URL, or its request's where it has none.
+
+        Work that downloads nothing is no page, nor is one asked for that is at hand.
+        """
+        rules, claim = execution.rules, execution.claim
+        assert rules is not None
+        assert claim is not None
+        if rules.skips_none or claim.is_saved or not task.download:
+            return False
+        return rules.skips(item_names.page_of(claim.item.data)[0] or request.url)
 
     async def _refile(self, request: Request, leg: Leg) -> bool:
         """Give a claim back whose request turned out to have another slot; whether it had one."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_itemgraph.model.feed_exports import Scraped
+    from scrapy_itemgraph.model.rule_matching import CompiledRules
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Lane
@@ -198,6 +199,9 @@ class Execution:
     legs: set[Leg] = field(default_factory=set)
     moves: tuple[Operation, ...] = ()  # what gives its item another callback, once it is done
     attached: list[AttachBlob] = field(default_factory=list)  # those of the operations
+    rules: CompiledRules | None = None  # that all of it keeps to
+    links_refused: int = 0  # by these
+    agents: tuple[bytes | None, bytes] | None = None  # its request's user agent, and the rules'
     _outputs: int = 0
     _began: float | None = None
 
@@ -305,6 +309,10 @@ class Execution:
     def gone(self, error: ErrorRecord) -> None:
         """End as gone: by its answer the page is no more."""
         self._settle(Outcome.GONE, error)
+
+    def skip(self) -> None:
+        """End as skipped: by its rules the page is set aside, and not asked for."""
+        self._settle(Outcome.SKIPPED, None)
 
     def retry(self, error: ErrorRecord, delay: timedelta) -> None:
         """End this attempt and have another one after `delay`."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
+    from scrapy_itemgraph.worker.spider.page_rules import PageRules
     from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 
 _OWN, _SCRAPYS = "scrapy_itemgraph.", "scrapy."
@@ -44,6 +45,7 @@ class EarlyLinks:
         identities: RequestIds,
         duplicates: Duplicates,
         enqueuer: Enqueuer,
+        page_rules: PageRules,
         *,
         has_tasks: bool,
     ) -> None:
@@ -53,6 +55,7 @@ class EarlyLinks:
         self._longest = crawler.settings.getint("URLLENGTH_LIMIT")
         self.identities = identities
         self.enqueuer = enqueuer
+        self.page_rules = page_rules
 
     def of(self, execution: Execution, response: Response) -> PageLinks | None:
         """Return what takes the links of a response; None if each has to go the whole way."""
@@ -115,7 +118,10 @@ class EarlyLinks:
 class PageLinks:
     """Takes the plain links of one response."""
 
-    __slots__ = ("_early", "_execution", "_filtered", "_first", "_patterns", "_response", "_taken")
+    __slots__ = (
+        *("_early", "_execution", "_filtered", "_first", "_patterns", "_refused", "_response"),
+        *("_rules", "_taken"),
+    )
 
     def __init__(self, early: EarlyLinks, execution: Execution, response: Response) -> None:
         self._early = early
@@ -123,7 +129,9 @@ class PageLinks:
         self._response = response
         self._patterns: dict[Hashable, Pattern] = {}
         self._first: tuple[Hashable, str] | None = None  # the kind and the name of the last output
-        self._taken = self._filtered = 0
+        self._taken = self._filtered = self._refused = 0
+        rules = execution.rules
+        self._rules = None if rules is None or rules.accepts_all else rules
 
     def takes(self, output: Any) -> bool:
         """Take an output, or filter it, if it is a plain link; else it has to go the whole way."""
@@ -131,6 +139,12 @@ class PageLinks:
         self._first = None
         if not early.is_plain(output):
             return False
+        if self._rules is not None and not self._rules.accepts(output.url):
+            if output.url == self._response.url:
+                return False
+            self._refused += 1
+            execution.count_output()
+            return True
         name = early.identities.name(output)
         if early.enqueuer.is_known(name, execution):
             if not early.may_filter:
@@ -159,3 +173,5 @@ class PageLinks:
     def end(self) -> None:
         """Count what was taken and filtered."""
         self._early.count(taken=self._taken, filtered=self._filtered, response=self._response)
+        if self._refused:
+            self._early.page_rules.refused(self._execution, self._refused)

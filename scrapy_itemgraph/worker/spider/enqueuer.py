@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
+    from scrapy_itemgraph.worker.spider.page_rules import PageRules
     from scrapy_itemgraph.worker.spider.redirects import Redirects
     from scrapy_itemgraph.worker.spider.request_ids import Identity
     from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
@@ -59,6 +60,7 @@ class Enqueuer:
     spider: Spider
     operations: RequestOperations
     duplicates: Duplicates
+    page_rules: PageRules
     stats: StatsCollector
     most_held: int  # requests that cannot be stored, carried at a time
     _known: KnownNames = field(default_factory=lambda: KnownNames(_MOST_KNOWN))
@@ -186,6 +188,7 @@ class Enqueuer:
         name = identity.name if identity.is_filtered else None
         if name is not None:
             execution.discovered[name] = request
+        self.page_rules.prepare(request, execution)
         self.redirects.carry(request, leg, name)
         return True
 

@@ -13,6 +13,7 @@ from scrapy_itemgraph.model.work import Redirect, RedirectAnswer
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.spider.page_rules import without_rules
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -57,7 +58,7 @@ class Redirects:
                 leg.close()
                 return False
             leg.execution.discovered[name] = request
-        stored = self._stored(request) if leg.is_own else None
+        stored = self._stored(without_rules(request, leg.execution)) if leg.is_own else None
         self._add(request, leg, Redirect(claim=claim, name=name, request=stored))
         return True
 

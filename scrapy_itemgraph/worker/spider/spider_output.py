@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
     from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
     from scrapy_itemgraph.worker.spider.logins import Logins
+    from scrapy_itemgraph.worker.spider.page_rules import PageRules
     from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy, Verdict
 from scrapy_itemgraph.worker.spider.validation import Checks
 
@@ -68,6 +69,7 @@ class SpiderOutput:
     enqueuer: Enqueuer
     early_links: EarlyLinks
     logins: Logins
+    page_rules: PageRules
     has_tasks: bool
     callbacks: Mapping[str, Mapping[str, Any]]  # ITEMGRAPH_CALLBACKS: also options of errbacks
     starts_at: Callable[[Any], None]  # takes each URL with which the project's own code begins
@@ -243,6 +245,8 @@ class SpiderOutput:
                 yield output
                 continue
             request = _cleared(output)
+            if not self.page_rules.takes(request, leg, continues=continues):
+                continue
             discovery = None if continues else self.enqueuer.discover(request, leg.execution)
             if discovery is not None and discovery.operation is not None:
                 self.shared_values.look(request, leg.execution)

@@ -13,7 +13,7 @@ NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 def test_long_work_has_a_rate_and_the_time_left() -> None:
     """A sweep and another process's work say how far they are, how fast, and how long still."""
     a_minute_ago = NOW - timedelta(minutes=1)
-    sweep = {"task": "parse", "tags": ["page"], "opened_at": a_minute_ago}
+    sweep = {"task": "parse", "tags": ["page"], "ruleset": None, "opened_at": a_minute_ago}
     status = {
         "sweeps": [{**sweep, "swept": 6000, "left": Estimate(120_000)}],
         "under_way": [
@@ -27,6 +27,23 @@ def test_long_work_has_a_rate_and_the_time_left() -> None:
     assert swept.startswith("a change of the task 'parse' is brought to the items: 6,000 of ~130,")
     assert swept.endswith(", 100 a second, 20m 40s left")
     assert dumped == "dump is under way, in process 7: 600, 10 a second"
+
+
+def test_rules_that_are_applied_say_what_they_did() -> None:
+    """MNB-11: of rules applied to what waits it is said how many pages they set aside."""
+    sweep = {"ruleset": 3, "held": 2000, "freed": 1, "swept": 6000, "left": 0}
+    status = {
+        "sweeps": [{**sweep, "task": None, "tags": [], "opened_at": NOW - timedelta(minutes=1)}],
+        "under_way": [],
+        "old_snapshot": None,
+    }
+
+    (said,) = summaries.notes(status, NOW)
+
+    assert said.startswith(
+        "ruleset 3 is applied to what waits: 2,000 pages set aside, 1 taken back"
+    )
+    assert said.endswith("looked at: 6,000, 100 a second")
 
 
 def test_work_that_has_just_begun_has_no_rate_yet() -> None:

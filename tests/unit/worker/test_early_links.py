@@ -48,7 +48,12 @@ def links_with(*middlewares: Any, has_tasks: bool = False, **settings: Any) -> A
     parts.duplicates.listen()
     parts.duplicates.filtered(Request(URL))  # the first one is logged; from now on they are counted
     early = EarlyLinks(
-        parts.crawler, parts.identities, parts.duplicates, Knowing(), has_tasks=has_tasks
+        parts.crawler,
+        parts.identities,
+        parts.duplicates,
+        Knowing(),
+        parts.page_rules,
+        has_tasks=has_tasks,
     )
     return early.of(parts.claimed(), Response(URL, request=Request(URL)))
 

@@ -38,6 +38,7 @@ def parts_with(**settings: Any) -> Parts:
         spider=parts.spider,
         operations=parts.operations,
         duplicates=parts.duplicates,
+        page_rules=parts.page_rules,
         stats=parts.crawler.stats,
         most_held=1,
     )

@@ -112,6 +112,7 @@ def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Clai
             spider=parts.spider,
             sessions=parts.sessions,
             callbacks=parts.callbacks,
+            page_rules=parts.page_rules,
             tasks={"parse": tasks.of_callback("parse", {})},
             keep_logs=0,
         ),
