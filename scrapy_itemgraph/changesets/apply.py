@@ -23,10 +23,10 @@ from scrapy_itemgraph.changesets.load import load, read_tasks, send_tasks
 from scrapy_itemgraph.changesets.state import Draft, Found, Moved, Result, State
 from scrapy_itemgraph.changesets.taken_names import is_settled, may_free
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model.operations import DeleteAlias
+from scrapy_itemgraph.model.operations import CreateItem, DeleteAlias
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.set_aside import Hold
-from scrapy_itemgraph.model.work import Applied, ErrorRecord, Outcome
+from scrapy_itemgraph.model.work import NEW, Applied, ErrorRecord, Outcome
 from scrapy_itemgraph.postgres.event_loop import (
     CHUNK,
     LARGE_CHUNK,
@@ -72,6 +72,7 @@ END_CLAIMS = text("""
 """)
 
 _KEPT = {Outcome.RETRY, Outcome.RELEASED, Outcome.SKIPPED}
+_LINKS = {CreateItem.verb, EnqueueRequest.verb}
 
 
 def apply(
@@ -429,6 +430,7 @@ def _attempt(
 ) -> attempts.Attempt:
     """Return the record of a claim that ended with a changeset, on the item that survived it."""
     outcome = ending.outcome or changeset.outcome
+    page = changeset.page
     return attempts.Attempt.of(
         claim,
         outcome,
@@ -437,7 +439,13 @@ def _attempt(
         item_id=item.id,
         log=changeset.log,
         scraped=changeset.items_scraped,
+        page=None if page is None else page.as_json(sum(map(_is_new_link, ending.notes))),
     )
+
+
+def _is_new_link(note: Note) -> bool:
+    """Tell whether a note is on an item that an execution's link or operation made."""
+    return note.label == NEW and note.operation in _LINKS
 
 
 def _drops_names(changeset: Changeset) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.commands import printing
-from scrapy_itemgraph.model import error_fingerprints, item_names, next_commands
+from scrapy_itemgraph.model import error_fingerprints, item_names, next_commands, page_records
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
 
@@ -57,6 +57,7 @@ def details(found: FailureDetails, simulates: str, categories: Collection[str]) 
             ("page", page),
             ("status", error.status),
             ("answered by", error.url if error.url not in {failure.url, ""} else None),
+            ("answer", page_records.shown(failure.page, failure.url) if failure.page else None),
             ("item", None if page and is_known_by_page else failure.item),
             ("callback" if found.is_callback else "task", failure.task),
             ("when", printing.moment(failure.occurred_at)),

@@ -31,6 +31,8 @@ _ATTEMPTS: printing.Columns = {
     "OUTCOME": "outcome",
     "STARTED": "started_at",
     "WORKER": "worker",
+    "JOB": "job",
+    "RULES": "ruleset",
 }
 _STATES: printing.Columns = {
     "TASK": "task",

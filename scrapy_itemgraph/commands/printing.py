@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
-from scrapy_itemgraph.model import counts, documents
+from scrapy_itemgraph.model import counts, documents, page_records
 from scrapy_itemgraph.model.attempt_logs import LEVELS
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
@@ -195,6 +195,7 @@ def table_of_errors(
     yield head
     for line, row in zip(lines, rows, strict=True):
         yield line
+        yield from page(_value(row, "page"))
         yield from error(_value(row, "error"))
         yield from log(_value(row, "log"), categories)
 
@@ -266,6 +267,12 @@ def _too_wide(columns: Sequence[_Column], room: int | None) -> _Column | None:
     widest = max(tall, key=lambda one: one.width)
     left = room - sum(one.width + len(GAP) for one in columns if one is not widest)
     return widest if left < min(widest.width, _ENOUGH) else None
+
+
+def page(kept: Mapping[str, Any] | None) -> Iterator[str]:
+    """Write what is kept of an attempt's page, indented, in three lines at most."""
+    if kept:
+        yield from _indented(page_records.shown(kept), _DIM)
 
 
 def error(described: Mapping[str, Any] | None) -> Iterator[str]:

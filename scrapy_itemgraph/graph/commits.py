@@ -107,6 +107,7 @@ class Commits:
                 claim=refused.claim,
                 error=described,
                 log=refused.log,
+                page=refused.page,
             )
             (applied,) = await self._commit([failed])
             return CommitResult(applied=[replace(applied, error=described)])

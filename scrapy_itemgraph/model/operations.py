@@ -17,6 +17,7 @@ from scrapy_itemgraph.model import blobs, input_checks, moments, periods
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.feed_exports import Scraped
+    from scrapy_itemgraph.model.page_records import PageRecord
     from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
 
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
@@ -275,7 +276,8 @@ class Changeset:
     operations of an execution that failed or was refused. `scraped` is kept where the operations
     are carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged,
     which is kept however it ended. `attached` is what of its operations has content to be stored.
-    `items_scraped` counts its scraped items, whether they are kept or not.
+    `items_scraped` counts its scraped items, whether they are kept or not. `page` tells of its
+    page, where that is kept.
     """
 
     operations: tuple[Operation, ...]
@@ -289,6 +291,7 @@ class Changeset:
     log: Sequence[LogLine] = ()
     attached: tuple[AttachBlob, ...] = ()
     items_scraped: int = 0
+    page: PageRecord | None = None
 
 
 def tag_values(tags: Tags) -> dict[str, Any]:

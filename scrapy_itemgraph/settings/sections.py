@@ -140,13 +140,14 @@ class Safety:
 
 @dataclass(frozen=True, kw_only=True)
 class Records:
-    """What is kept of executions: lines of a log, characters of a response, binary data.
+    """What is kept of executions: lines of a log, characters of a response, answers, binary data.
 
     The URL of `blobs` may hold a password.
     """
 
     keep_logs: int = field(default=100, metadata=_by(readers.natural))
     keep_snippets: int = field(default=1000, metadata=_by(readers.natural))
+    keep_pages: bool = field(default=False, metadata=_by(readers.boolean))
     blobs: str = field(default=DATABASE, repr=False, metadata=_by(readers.blobs))
 
 

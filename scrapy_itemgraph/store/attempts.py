@@ -34,19 +34,22 @@ RECORD_ATTEMPTS = text("""
             started_at)
 """)
 
-# The same, of executions some of which scraped items, or kept to rules.
+# The same, of executions some of which scraped items, kept to rules, or
+# tell of their pages.
 RECORD_WITH_MORE = text("""
     INSERT INTO attempts
         (item_id, task_id, worker_id, token, task_version, number, outcome, error, log, started_at,
-        scraped, ruleset_id)
+        scraped, ruleset_id, page)
     SELECT item_id, task_id, worker_id, token, task_version, number, outcome,
-        CAST(error AS json), CAST(log AS json), started_at, nullif(scraped, 0), ruleset_id
+        CAST(error AS json), CAST(log AS json), started_at, nullif(scraped, 0), ruleset_id,
+        CAST(page AS json)
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:workers AS int[]),
         CAST(:tokens AS uuid[]), CAST(:versions AS text[]), CAST(:numbers AS int[]),
         CAST(:outcomes AS text[]), CAST(:errors AS text[]), CAST(:logs AS text[]),
-        CAST(:started AS timestamptz[]), CAST(:scraped AS int[]), CAST(:rulesets AS int[]))
+        CAST(:started AS timestamptz[]), CAST(:scraped AS int[]), CAST(:rulesets AS int[]),
+        CAST(:pages AS text[]))
         AS ended(item_id, task_id, worker_id, token, task_version, number, outcome, error, log,
-            started_at, scraped, ruleset_id)
+            started_at, scraped, ruleset_id, page)
 """)
 
 # Claims whose end is on record, on their own item or on the one that it went into: asked when the
@@ -91,6 +94,7 @@ class Attempt:
     log: Sequence[LogLine] = ()
     scraped: int = 0  # items
     ruleset_id: int | None = None
+    page: str | None = None  # the JSON of a `PageRecord`
 
     @classmethod
     def of(
@@ -103,6 +107,7 @@ class Attempt:
         item_id: int | None = None,
         log: Sequence[LogLine] = (),
         scraped: int = 0,
+        page: str | None = None,
     ) -> Attempt:
         """Return the record of a claim; `item_id` is given where the claim's own item is gone."""
         return cls(
@@ -118,6 +123,7 @@ class Attempt:
             log=log,
             scraped=scraped,
             ruleset_id=claim.ruleset_id,
+            page=page,
         )
 
 
@@ -138,12 +144,17 @@ def record(connection: Connection, ended: Sequence[Attempt]) -> None:
     given["outcomes"] = [str(one.outcome) for one in ended]
     given["errors"] = [one.error and one.error.as_json(with_snippet=False) for one in ended]
     given["logs"] = [attempt_logs.as_json(one.log) for one in ended]
-    if any(one.scraped or one.ruleset_id is not None for one in ended):
-        more = columns(ended, scraped="scraped", rulesets="ruleset_id")
+    if any(_has_more(one) for one in ended):
+        more = columns(ended, scraped="scraped", rulesets="ruleset_id", pages="page")
         connection.execute(RECORD_WITH_MORE, {**given, **more})
     else:
         connection.execute(RECORD_ATTEMPTS, given)
     connection.execute(PRUNE_ATTEMPTS, given)
+
+
+def _has_more(attempt: Attempt) -> bool:
+    """Tell whether an attempt has what most have not."""
+    return bool(attempt.scraped or attempt.ruleset_id is not None or attempt.page is not None)
 
 
 def recorded(connection: Connection, claims: Sequence[Claim], crawl_id: int) -> dict[Pair, Outcome]:

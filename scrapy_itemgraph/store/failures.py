@@ -116,16 +116,17 @@ HOLD_AGAIN = text("""
     WHERE r.item_id = opened.item_id AND r.task_id = opened.task_id
 """)
 
-# What the attempts logged that failed: each ended in the transaction that wrote its failure.
+# What the attempts logged that failed, and what is kept of their pages: each ended in the
+# transaction that wrote its failure.
 LOGS = text("""
-    SELECT f.id, a.log
+    SELECT f.id, coalesce(a.log, '[]') AS log, a.page
     FROM failures f
     CROSS JOIN LATERAL (
-        SELECT a.log FROM attempts a
+        SELECT a.log, a.page FROM attempts a
         WHERE a.item_id = f.item_id AND a.task_id = f.task_id
             AND a.ended_at = f.occurred_at AND a.outcome IN ('failed', 'refused')
         ORDER BY a.id DESC LIMIT 1) AS a
-    WHERE f.id = ANY (CAST(:failures AS bigint[])) AND a.log IS NOT NULL
+    WHERE f.id = ANY (CAST(:failures AS bigint[])) AND (a.log IS NOT NULL OR a.page IS NOT NULL)
 """)
 
 UNHOLD = text("""
@@ -154,7 +155,8 @@ class Failed:
 class OpenFailure(NamedTuple):
     """A failure or refusal that nobody has handled; `url` and `method` are those of a request.
 
-    `log` is what its attempt logged, as that has it, where it was asked for.
+    `log` is what its attempt logged, as that has it, where it was asked for; `page` what is kept of
+    the attempt's page.
     """
 
     id: int
@@ -168,6 +170,7 @@ class OpenFailure(NamedTuple):
     error: dict[str, Any]
     occurred_at: datetime
     log: list[dict[str, Any]]
+    page: dict[str, Any] | None = None
 
     @property
     def is_page(self) -> bool:
@@ -264,7 +267,7 @@ def reopen(connection: Connection, found: Sequence[PairOfFailure]) -> None:
 
 
 def logged(connection: Connection, found: Sequence[OpenFailure]) -> list[OpenFailure]:
-    """Return failures with what their attempts logged, as far as these are kept."""
+    """Return failures with what is kept of their attempts: what these logged, and their pages."""
     rows = connection.execute(LOGS, columns(found, failures="id")).all()
-    logs = {row.id: row.log for row in rows}
-    return [one._replace(log=logs.get(one.id, [])) for one in found]
+    kept = {row.id: {"log": row.log, "page": row.page} for row in rows}
+    return [one._replace(**kept.get(one.id, {})) for one in found]

@@ -85,7 +85,7 @@ MEANT = text(f"""
 # The rows of some numbers, open or not, in the order of the numbers.
 ROWS = text(f"""
     SELECT f.id, f.item_id, f.task_id, t.name AS task, i.name AS item, {PAGE}, f.is_refusal,
-        f.error, f.occurred_at, CAST('[]' AS json) AS log
+        f.error, f.occurred_at, CAST('[]' AS json) AS log, CAST(NULL AS json) AS page
     FROM unnest(CAST(:failures AS bigint[])) WITH ORDINALITY AS wanted(id, place)
     JOIN failures f ON f.id = wanted.id
     JOIN tasks t ON t.id = f.task_id

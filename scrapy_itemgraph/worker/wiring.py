@@ -255,6 +255,7 @@ def _queues(given: Inputs) -> _Queues:
         ready=ready,
         outbox=given.outbox,
         most_operations=settings.worklist.max_operations,
+        keeps_pages=settings.records.keep_pages,
     )
     lanes = Lanes(limiters, given.graph.limits, first_delay=autothrottle.first)
     queue = EngineRequests(crawler=crawler, lanes=lanes, limiters=limiters, ready=ready)

@@ -174,6 +174,9 @@ attempts = Table(
     moment("ended_at", now=True),
     Column("scraped", Integer, comment="how many items it scraped; null: none"),
     Column("ruleset_id", Integer, comment="the rules that it kept to; null: none"),
+    Column(
+        "page", JSON(none_as_null=True), comment="how its page was answered, where that is kept"
+    ),
     Index("attempts_item_id_task_id_id_idx", "item_id", "task_id", "id"),
 )
 

@@ -112,6 +112,7 @@ _ATTEMPT = _object(
     'ruleset', (SELECT number FROM rulesets WHERE id = a.ruleset_id)""",
     error="a.error",
     log="a.log",
+    page="a.page",
 )
 _WORK = _object(
     f"""'task', t.name, 'order', w.seq - :first, 'is_stale', nullif(w.is_stale, false),

@@ -16,7 +16,7 @@ from scrapy_itemgraph.store.admin.dump import FORMAT, FORMAT_WITH_BLOBS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_DOCUMENTS = {"arguments", "data", "error", "fields", "log", "metadata", "request", "value"}
+_DOCUMENTS = {"arguments", "data", "error", "fields", "log", "metadata", "page", "request", "value"}
 # What is a moment, in a line and in its parts.
 _MOMENTS = {
     *("created_at", "updated_at", "not_before", "completed_at", "invalidated_at", "expires_at"),

@@ -27,7 +27,7 @@ TAGS = "tags (item_id, tag_name, crawl_id, value)"
 RESULTS = """results (item_id, task_id, task_version, metadata, is_successful, is_held, created_at,
     completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, hold)"""
 ATTEMPTS = """attempts (item_id, task_id, token, task_version, number, outcome, error, log,
-    started_at, ended_at, scraped, ruleset_id)"""
+    started_at, ended_at, scraped, ruleset_id, page)"""
 WORK = """work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, seq, tries, deaths,
     stalls, alone_deaths, alone_stalls, is_refiled, not_before, request)"""
 FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handled_at, handled_by,
@@ -136,6 +136,7 @@ class ItemRows:
             one["ended_at"],
             one.get("scraped"),
             self.rulesets[one["ruleset"]] if "ruleset" in one else None,
+            dump_lines.object_text_of(one, "page"),
         )
 
     def _work(self, one: dict[str, Any], number: int, queue: int, kind: int) -> tuple[Any, ...]:

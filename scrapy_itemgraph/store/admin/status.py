@@ -55,10 +55,15 @@ RESULTS = text(f"""
 ATTEMPTS = text("""
     SELECT t.name AS task, a.task_version AS version, a.number, a.outcome, a.error,
         coalesce(a.log, '[]') AS log, a.started_at, a.ended_at, a.worker_id AS worker,
-        p.process_id, p.host
+        p.process_id, p.host, j.id AS job, s.number AS ruleset, a.page
     FROM attempts a
     JOIN tasks t ON t.id = a.task_id
     LEFT JOIN processes p ON p.id = a.worker_id
+    LEFT JOIN rulesets s ON s.id = a.ruleset_id
+    LEFT JOIN LATERAL (
+        SELECT j.id FROM jobs j
+        WHERE j.crawl_id = t.crawl_id AND j.worker_id = a.worker_id
+        ORDER BY j.crawl_id DESC, j.id DESC LIMIT 1) AS j ON true
     WHERE a.item_id = :item ORDER BY a.id DESC LIMIT :limit
 """)
 
@@ -93,7 +98,10 @@ OLD_SNAPSHOT = text("""
 class Attempt(NamedTuple):
     """An attempt at a task of an item; what is None of its worker is not known any more.
 
-    `log` has what its callbacks logged: `seconds` after the claim, `category` and `message`.
+    `job` is the number of the job that ran its worker, `ruleset` that of the rules it kept to.
+
+    `log` has what its callbacks logged: `seconds` after the claim, `category` and `message`; `page`
+    is what `model.page_records` keeps of its page, None where nothing is kept.
     """
 
     task: str
@@ -107,6 +115,9 @@ class Attempt(NamedTuple):
     worker: int | None
     process_id: int | None
     host: str | None
+    job: int | None
+    ruleset: int | None
+    page: dict[str, Any] | None
 
 
 class DeclaredTask(NamedTuple):

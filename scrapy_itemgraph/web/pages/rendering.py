@@ -24,6 +24,7 @@ from scrapy_itemgraph.model import (
     crawl_words,
     due_times,
     item_names,
+    page_records,
 )
 from scrapy_itemgraph.tools.wording import format_period, format_size, one_line
 from scrapy_itemgraph.web.pages import links, messages, tracebacks, trees
@@ -196,6 +197,7 @@ def _environment() -> Environment:
     environment.filters |= {"lines": trees.lines, "tree": trees.tree, "page_link": links.page_link}
     environment.filters |= {
         "shown": counts.shown,
+        "answer": page_records.shown,
         "label": item_names.label_of,
         "options": crawl_arguments.as_options,
         "said": crawl_words.said,

@@ -91,10 +91,12 @@ class Events(Protocol):
     def started(self, lane: Lane) -> None:
         """Take note that a request of a lane starts."""
 
-    def unanswered(self, request: Request) -> None:
-        """Take note that a request got no answer."""
+    def unanswered(self, request: Request, began: float) -> None:
+        """Take note that a request got no answer, which began then by `time.monotonic`."""
 
-    def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
+    def answered(
+        self, request: Request, response: Response, lane: Lane, began: float
+    ) -> Limiter | None:
         """Take note of a response to a request of a lane; return a slot that it blocks for long."""
 
 
@@ -165,14 +167,14 @@ class Gate:
         try:
             response: Response = await download(request)
         except Exception:
-            self._events.unanswered(request)
+            self._events.unanswered(request, began)
             raise
         finally:
             current_send.reset(token)
             self._end(lane, began)
             send.answered()
         self.sends.is_first = False
-        blocked = self._events.answered(request, response, lane)
+        blocked = self._events.answered(request, response, lane, began)
         if blocked is not None:
             self.put_off(blocked)
         return response

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from scrapy.statscollectors import StatsCollector
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.page_records import PageRecord
     from scrapy_itemgraph.model.tallies import Tallies
     from scrapy_itemgraph.throttle.limiter import Lane, Limiter
     from scrapy_itemgraph.throttle.limiter_set import Limiters
@@ -66,14 +68,29 @@ class DownloadEvents:
         for limiter in lane:
             self.tallies.starts[limiter.key] += 1
 
-    def unanswered(self, request: Request) -> None:
+    def unanswered(self, request: Request, began: float) -> None:
         """Count a request that got no answer."""
-        self.tallies.answered(task_of(leg_of(request)), NO_ANSWER)
+        leg = leg_of(request)
+        self.tallies.answered(task_of(leg), NO_ANSWER)
+        page = _page_of(leg)
+        if page is not None:
+            page.unanswered(request.url, time.monotonic() - began)
 
-    def answered(self, request: Request, response: Response, lane: Lane) -> Limiter | None:
+    def answered(
+        self, request: Request, response: Response, lane: Lane, began: float
+    ) -> Limiter | None:
         """Count a response, and learn from it; return its slot if that is blocked for long."""
-        task = task_of(leg_of(request))
-        self.tallies.answered(task, str(response.status), len(response.body))
+        leg = leg_of(request)
+        self.tallies.answered(task_of(leg), str(response.status), len(response.body))
+        page = _page_of(leg)
+        if page is not None:
+            page.answered(
+                response.status,
+                response.url,
+                len(response.body),
+                first_byte=request.meta.get("download_latency"),
+                seconds=time.monotonic() - began,
+            )
         block = self.feedback.answered(request, response, lane)
         if block is None or block.blocked_for is None:
             return None
@@ -83,3 +100,8 @@ class DownloadEvents:
             return None
         self.queue.give_back(slot)
         return slot
+
+
+def _page_of(leg: Leg | None) -> PageRecord | None:
+    """Return what is told of the page that a request asks for, where that is kept."""
+    return leg.execution.page if leg is not None and leg.is_own else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import Changeset, attachments
+from scrapy_itemgraph.model.page_records import PageRecord
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
 from scrapy_itemgraph.worker.executions import error_records
@@ -33,7 +34,8 @@ class ActiveExecutions:
     """Begins executions, and puts what they leave into the outbox when they end.
 
     `working` has the executions of claims, `running` the legs whose requests the engine has. `room`
-    is set whenever an execution ends; none may have more than `most_operations`.
+    is set whenever an execution ends; none may have more than `most_operations`. With `keeps_pages`
+    each claim's tells of its page.
     """
 
     spider: str
@@ -42,6 +44,7 @@ class ActiveExecutions:
     ready: ReadyRequests
     outbox: Outbox
     most_operations: int
+    keeps_pages: bool = False
     room: asyncio.Event = field(default_factory=asyncio.Event)
     executions: set[Execution] = field(default_factory=set)
     is_over: bool = False  # the run: found to be, and nothing has begun since
@@ -78,6 +81,7 @@ class ActiveExecutions:
             on_end=self._ended,
             most=self.most_operations,
             running=self.running,
+            page=PageRecord() if self.keeps_pages and claim is not None else None,
         )
         self.executions.add(execution)
         if claim is not None:

@@ -8,13 +8,19 @@ import sys
 import time
 from collections import Counter
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import TooManyOperationsError
-from scrapy_itemgraph.model.operations import AllowFailure, AttachBlob, Changeset, Operation
+from scrapy_itemgraph.model.operations import (
+    AllowFailure,
+    AttachBlob,
+    Changeset,
+    CreateItem,
+    Operation,
+)
 from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.tools.notes import Notes
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_itemgraph.model.feed_exports import Scraped
+    from scrapy_itemgraph.model.page_records import PageRecord
     from scrapy_itemgraph.model.rule_matching import CompiledRules
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import Claim
@@ -202,6 +209,7 @@ class Execution:
     rules: CompiledRules | None = None  # that all of it keeps to
     links_refused: int = 0  # by these
     agents: tuple[bytes | None, bytes] | None = None  # its request's user agent, and the rules'
+    page: PageRecord | None = None  # what is told of its page, where that is kept
     _outputs: int = 0
     _began: float | None = None
 
@@ -333,6 +341,10 @@ class Execution:
                 scraped=tuple(self.scraped),
                 attached=tuple(self.attached),
             )
+        page = self.page
+        if page is not None:
+            made = sum(type(one) is CreateItem for one in self.operations)
+            page = replace(page, links=page.links + made, refused=self.links_refused)
         return Changeset(
             operations=() if self.is_doomed else self._committed_operations(),
             outcome=self.outcome,
@@ -345,6 +357,7 @@ class Execution:
             log=() if self.item is None else self.item.kept_log(),
             items_scraped=self.items_scraped,
             attached=() if self.is_doomed else tuple(self.attached),
+            page=page,
         )
 
     def _committed_operations(self) -> tuple[Operation, ...]:

@@ -175,3 +175,6 @@ class PageLinks:
         self._early.count(taken=self._taken, filtered=self._filtered, response=self._response)
         if self._refused:
             self._early.page_rules.refused(self._execution, self._refused)
+        page = self._execution.page
+        if page is not None:
+            page.links += self._taken + self._filtered + self._refused

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from scrapy.crawler import Crawler
     from scrapy.http import Response
 
+    from scrapy_itemgraph.model.page_records import PageRecord
     from scrapy_itemgraph.model.tasks import Task
     from scrapy_itemgraph.model.work import ErrorRecord
     from scrapy_itemgraph.worker.downloads.delay_gate import Gate
@@ -95,6 +96,8 @@ class SpiderOutput:
         leg.scrapes.add(task)
         if response is not None and leg.is_own and leg.execution.claim is not None:
             self.gone_shares.answered(leg.execution.claim.slot)
+            if leg.execution.page is not None and NO_DOWNLOAD not in leg.request.meta:
+                _note_page(leg.execution.page, response, leg.request)
         leg.fetched()  # another middleware may have kept the fetch from ours
         task.add_done_callback(lambda task: self._scraped(leg, task))
         return False
@@ -245,6 +248,8 @@ class SpiderOutput:
                 yield output
                 continue
             request = _cleared(output)
+            if not continues and leg.execution.page is not None:
+                leg.execution.page.links += 1
             if not self.page_rules.takes(request, leg, continues=continues):
                 continue
             discovery = None if continues else self.enqueuer.discover(request, leg.execution)
@@ -393,6 +398,13 @@ def _unmark(leg: Leg, response: Response | None) -> None:
         leg.request.meta.pop("dont_retry", None)
         if response is not None and response.request is not None:
             response.request.meta.pop("dont_retry", None)
+
+
+def _note_page(page: PageRecord, response: Response, request: Request) -> None:
+    """Have it told of a page what response its callback gets."""
+    redirects = request.meta.get("redirect_urls", ())
+    is_cached = "cached" in response.flags
+    page.came(response.status, response.url, len(response.body), redirects, is_cached=is_cached)
 
 
 def _cleared(request: Request) -> Request:

@@ -45,7 +45,7 @@ class Events:
     def starting(self, request) -> None:
         self.told.append("starting")
 
-    def answered(self, request, response, lane) -> None:
+    def answered(self, request, response, lane, began) -> None:
         self.told.append(f"answered {response.status}")
 
 

@@ -80,7 +80,7 @@ class Events:
     def starting(self, request) -> None:
         self.told.append(f"starting {request.url}")
 
-    def answered(self, request, response, lane) -> None:
+    def answered(self, request, response, lane, began) -> None:
         self.told.append(f"answered {request.url}")
 
 
