@@ -30,6 +30,8 @@ _WRITTEN_BY_SCHEDULERS = {
     "jobs": "INSERT, UPDATE",
     "schedules": "INSERT, UPDATE, DELETE",
     "places": "UPDATE",
+    "rulesets": "INSERT",
+    "sweeps": "INSERT, UPDATE, DELETE",  # rules that are applied to what waits
     "notices": "INSERT",
     "items": "INSERT, UPDATE, DELETE",
     "aliases": "INSERT, UPDATE, DELETE",

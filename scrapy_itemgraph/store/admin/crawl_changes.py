@@ -105,6 +105,7 @@ AGED = {
     "places": ("crawl_id = :crawl", ("since",)),
     "crawl_events": ("crawl_id = :crawl", ("at",)),
     "notices": ("crawl_id = :crawl", ("created_at", "next_at", "sent_at", "given_up_at")),
+    "rulesets": ("crawl_id = :crawl", ("created_at",)),
     "runs": ("crawl_id = :crawl", ("started_at", "ended_at")),
     "processes": (
         "crawl_id = :crawl AND stopped_at IS NOT NULL",

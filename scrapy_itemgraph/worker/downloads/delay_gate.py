@@ -211,6 +211,9 @@ class Gate:
         if any(not limiter.units for limiter in lane):
             self._limiters.wanted.set()
         await self._turn_of(waiter)
+        if leg is not None and not leg.is_startable:  # as its turn came
+            self._pass(lane)
+            raise PostponedError(f"{request} is of work that was given back")
 
     async def _turn_of(self, waiter: _Waiter) -> None:
         try:

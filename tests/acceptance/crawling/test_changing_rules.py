@@ -14,7 +14,7 @@ from support.projects import Project, until
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.rules import PageRule, Ruleset
 
-PAGES, LINKS, CHANGES = 800, 8, 50
+PAGES, LINKS, CHANGES = 500, 8, 50
 
 # Each page links to others of all kinds, so that whatever rules leave open is found soon.
 SPIDER = """

@@ -255,6 +255,25 @@ def test_nothing_starts_for_work_that_was_given_back():
     assert not asyncio.run(run()).starts
 
 
+def test_nothing_starts_for_work_that_is_given_back_as_its_turn_comes():
+    """MNB-12: rules that change give work back at any moment, and a page is asked for once."""
+
+    async def run() -> Gateway:
+        gateway = Gateway(Terms(concurrency=1))
+        gateway.gate.rest(3600)
+        execution = work()
+        given_back = gateway.fetch(own(PAGE, execution))
+        await turns(3)
+        gateway.gate.rest(-1)  # it has its turn now
+        execution.release()
+        with pytest.raises(PostponedError):
+            await given_back
+        await gateway.fetch(own(PAGE, work()))  # its place is free
+        return gateway
+
+    assert len(asyncio.run(run()).handlers.starts) == 1
+
+
 def test_all_that_wait_are_put_off_when_the_server_is_gone_at_the_end():
     """A closing spider whose worker may start nothing leaves no request at the gate."""
 
