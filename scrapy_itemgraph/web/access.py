@@ -51,7 +51,7 @@ class Visitor:
 
     @property
     def may_steer(self) -> bool:
-        """Whether crawls of the queue, their jobs and schedules may be changed."""
+        """Whether crawls of the queue, their jobs, rules and schedules may be changed."""
         return self.role in {Role.QUEUE, Role.OPERATE}
 
     @property

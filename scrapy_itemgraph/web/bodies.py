@@ -157,6 +157,40 @@ class Dripfeed(Given):
     pages: int | None = Field(ge=1, le=100_000, description="null: none is freed any more")
 
 
+class RuleChange(Given):
+    """How a change of rules is made."""
+
+    only_after: int | None = Field(
+        None, ge=0, lt=INT32, description="the number of the ruleset that must still be in force"
+    )
+    note: Text | None = Field(None, description="why, for those who look")
+    apply: bool = Field(default=False, description="and apply the rules to what waits already")
+
+
+class NewRule(RuleChange):
+    """A rule: a pattern of RE2, and what holds for the pages whose URL it matches anywhere."""
+
+    match: Annotated[str, Field(max_length=1000)]
+    accept: bool | None = Field(None, description="links to them are taken in, or refused")
+    skip: bool | None = Field(None, description="they are set aside when it is their turn")
+    user_agent: str | None = Field(None, max_length=1000)
+    hook: str | None = Field(None, max_length=1000, description="a name of ITEMGRAPH_HOOKS")
+    at: int | None = Field(None, ge=1, le=1000, description="its place; left out: the last")
+
+
+class MovedRule(RuleChange):
+    """Where a rule goes."""
+
+    to: int = Field(ge=1, le=1000)
+
+
+class Rules(RuleChange):
+    """All rules of a crawl, in their order; of those that match a URL the last one counts."""
+
+    accept: bool = Field(default=True, description="of links that no rule matches")
+    rules: list[Json] = Field([], max_length=1000)
+
+
 class NewNice(Given):
     """How early an item's work has its turn."""
 
@@ -247,6 +281,9 @@ class NewCrawl(Terms, GivenRule):
     name: Text | None = Field(None, description="left out: made of the spider and its arguments")
     project: Text | None = Field(None, description="left out: the server's own")
     arguments: _Names = Field({}, description="of the spider, as -a NAME=VALUE has them")
+    accept: list[Annotated[str, Field(max_length=1000)]] | None = Field(
+        None, max_length=1000, description="take in links alone that one of these patterns matches"
+    )
     paused: bool = Field(default=False, description="it waits until it is resumed")
 
 

@@ -13,6 +13,7 @@ from scrapy_itemgraph.web.api import (
     notices,
     pages,
     queue,
+    rules,
     schedules,
     tasks,
     work,
@@ -23,7 +24,15 @@ router = APIRouter(responses=REFUSALS)
 of_served = (items.router, work.of_tags, failures.of_tasks)
 for one in of_served:
     router.include_router(one, tags=["served crawl"])
-of_any = (work.router, pages.router, failures.router, tasks.router, crawls.router, limits.of_crawl)
+of_any = (
+    work.router,
+    pages.router,
+    rules.router,
+    failures.router,
+    tasks.router,
+    crawls.router,
+    limits.of_crawl,
+)
 for one in (*of_served, *of_any):
     router.include_router(one, prefix="/api/v1/crawls/{crawl:segment}", tags=["crawls"])
 router.include_router(crawls.all_crawls, prefix="/api/v1", tags=["crawls"])

@@ -10,6 +10,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import crawl_arguments, crawl_waits, documents, periods
 from scrapy_itemgraph.model.crawl_states import Change, ManagedCrawl, State
+from scrapy_itemgraph.model.rules import Ruleset
 from scrapy_itemgraph.web import bodies, models, queue_models, schedule_terms
 from scrapy_itemgraph.web.access import Reader, Steerer
 from scrapy_itemgraph.web.crawl_terms import Terms
@@ -67,6 +68,7 @@ def add_crawl(
         name=given.name,
         is_paused=given.paused,
         time_limit=_period(given.time_limit),
+        rules=None if given.accept is None else Ruleset.accepting(given.accept),
         **{name: getattr(given, name) for name in _PLAIN},
     )
     schedule = schedule_terms.of_new_crawl(given.model_dump(), is_paused=given.paused)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from scrapy_itemgraph.exceptions import DatabaseError, ItemGraphError, OperationError
 from scrapy_itemgraph.model import periods
 from scrapy_itemgraph.model.crawl_states import Change
+from scrapy_itemgraph.model.rules import Ruleset
 from scrapy_itemgraph.web import bodies, problems, schedule_terms
 from scrapy_itemgraph.web.access import Steerer, Visitor
 from scrapy_itemgraph.web.crawl_terms import CrawlTerms, Terms
@@ -79,6 +80,7 @@ def add(
             nice=_number(form, "nice", 0),
             concurrency=_number(form, "concurrency", 1),
             time_limit=_period(form["time_limit"]),
+            rules=_rules(form["accept"]),
             **{name: form[name] or None for name in _TEXTS},
         )
         schedule = schedule_terms.of_new_crawl(rule_in(form), is_paused=crawl.is_paused)
@@ -195,6 +197,12 @@ def _said(
 def _root(request: Request) -> str:
     root: str = request.scope.get("root_path", "").rstrip("/")
     return root
+
+
+def _rules(given: str) -> Ruleset | None:
+    """Return the rules of a new crawl that takes in what some patterns match, a line each."""
+    patterns = [line.strip() for line in given.splitlines() if line.strip()]
+    return Ruleset.accepting(patterns) if patterns else None
 
 
 def _pairs(form: Form, name: str) -> dict[str, str]:

@@ -61,7 +61,8 @@ def test_each_path_wants_a_reader_and_each_change_who_may_do_it(database):
 def is_steering(path: str) -> bool:
     """Tell whether changes at a path are those that a token with the role `queue` may make."""
     path = path.removeprefix("/api/v1")
-    return re.match(r"/(queue|schedules)($|/)|/jobs/{\w+}/(cancel|retry)$", path) is not None
+    steered = r"/(queue|schedules)($|/)|/jobs/{\w+}/(cancel|retry)$|(/crawls/{[\w:]+})?/rules($|/)"
+    return re.match(steered, path) is not None
 
 
 def test_each_role_may_what_it_says_and_no_more(database):
