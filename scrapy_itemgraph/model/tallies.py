@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+from scrapy_itemgraph.model.latencies import Latencies
 from scrapy_itemgraph.model.work import Outcome
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ ADDED = tuple(one.name for one in fields(TaskTally) if one.name != "statuses")
 class Tallies:
     """What one worker did: by the number of a task, and starts by the kind and name of a limit.
 
+    `task_latencies` and `slot_latencies` say in how many seconds answers came, where that is kept.
+
     `error` is the last that was logged, in one line. What is taken to be told has a `token`, by
     which the database knows it should it be told again.
     """
@@ -59,6 +62,8 @@ class Tallies:
     of_tasks: dict[int, TaskTally] = field(default_factory=dict)
     starts: Counter[tuple[str, str]] = field(default_factory=Counter)
     error: str | None = None
+    task_latencies: dict[int, Latencies] = field(default_factory=dict)
+    slot_latencies: dict[str, Latencies] = field(default_factory=dict)
     token: UUID = field(default_factory=uuid4)
     _taken: Tallies | None = None
 
@@ -84,6 +89,11 @@ class Tallies:
         tally.statuses[status] += 1
         tally.bytes += size
 
+    def answered_in(self, task_id: int, slot: str, seconds: float) -> None:
+        """Count an answer by the seconds in which it came, for its task and its slot."""
+        self.task_latencies.setdefault(task_id, Latencies()).add(seconds)
+        self.slot_latencies.setdefault(slot, Latencies()).add(seconds)
+
     def of_task(self, task_id: int) -> TaskTally:
         """Return what is counted of a task."""
         tally = self.of_tasks.get(task_id)
@@ -94,8 +104,11 @@ class Tallies:
     def take(self) -> Tallies:
         """Return what was counted, and begin anew; the same again until it `was_told`."""
         if self._taken is None:
-            self._taken = Tallies(self.of_tasks, self.starts, self.error)
+            self._taken = Tallies(
+                self.of_tasks, self.starts, self.error, self.task_latencies, self.slot_latencies
+            )
             self.of_tasks, self.starts, self.error = {}, Counter(), None
+            self.task_latencies, self.slot_latencies = {}, {}
         return self._taken
 
     def was_told(self) -> None:

@@ -114,6 +114,7 @@ RULES = (
     Rule("commit_tokens", f"WHERE x.committed_at < {A_DAY_AGO}"),
     Rule("failures", f"WHERE x.handled_at < {A_MONTH_AGO} ORDER BY x.handled_at"),
     Rule("task_minutes", f"WHERE x.minute < {A_DAY_AGO} ORDER BY x.minute"),
+    Rule("slot_latencies", f"WHERE x.told_at < {A_DAY_AGO} ORDER BY x.told_at"),
     Rule("limit_minutes", f"WHERE x.minute < {AN_HOUR_AGO} ORDER BY x.minute"),
     # What a worker that is gone had of limits that nobody has asked for since.
     Rule(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model.tallies import ADDED
-from scrapy_itemgraph.store import lost_commit_answers
+from scrapy_itemgraph.store import latencies, lost_commit_answers
 from scrapy_itemgraph.store.columns import columns
 
 if TYPE_CHECKING:
@@ -115,4 +115,5 @@ def add(connection: Connection, crawl_id: int, told: Tallies) -> bool:
                 "requests": list(told.starts.values()),
             },
         )
+    latencies.add(connection, crawl_id, told)
     return True

@@ -9,18 +9,20 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.model.latencies import BOUNDS
 from scrapy_itemgraph.model.tallies import NO_ANSWER
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from prometheus_client import Metric
 
     from scrapy_itemgraph.store.admin.totals import TaskTotals
+    from scrapy_itemgraph.store.latencies import SlotLatencies, TaskLatencies
     from scrapy_itemgraph.web.graphs import Graphs
 
 REMEMBERED = 5.0  # seconds that numbers are given out without being counted again
@@ -82,6 +84,41 @@ class Counters:
     def families(self) -> Iterator[Metric]:
         """Return all of them."""
         yield from (self.pages, self.scraped, self.requests, self.bytes)
+
+
+class Histograms:
+    """In how many seconds websites answered, by task and by slot, where workers tell it."""
+
+    def __init__(self) -> None:
+        self.of_tasks = HistogramMetricFamily(
+            "itemgraph_latency_seconds",
+            "Seconds until websites began to answer, by task",
+            labels=["crawl", "task"],
+        )
+        self.of_slots = HistogramMetricFamily(
+            "itemgraph_slot_latency_seconds",
+            "Seconds until websites began to answer, by slot, of all crawls",
+            labels=["slot"],
+        )
+
+    def add(self, crawl: str, one: TaskLatencies) -> None:
+        """Add those of a task; what is of none has an empty label."""
+        self.of_tasks.add_metric([crawl, one.task or ""], _buckets(one.answers), one.seconds)
+
+    def add_slot(self, one: SlotLatencies) -> None:
+        """Add those of a slot."""
+        self.of_slots.add_metric([one.slot], _buckets(one.answers), one.seconds)
+
+    def families(self) -> Iterator[Metric]:
+        """Return all of them."""
+        yield from (self.of_tasks, self.of_slots)
+
+
+def _buckets(answers: Sequence[int]) -> list[tuple[str, float]]:
+    """Return how many answers came within each bound, as Prometheus counts them."""
+    known = [*answers, *[0] * len(BOUNDS)][: len(BOUNDS)]
+    within = [(str(bound), float(sum(known[: n + 1]))) for n, bound in enumerate(BOUNDS)]
+    return [*within, ("+Inf", float(sum(answers)))]
 
 
 class LastRuns:
@@ -156,12 +193,12 @@ class Numbers:
             name: GaugeMetricFamily(f"itemgraph_{name}", said, labels=["crawl", "task"])
             for name, said in _OF_TASKS.items()
         }
-        counters, runs = Counters(), LastRuns()
+        counters, runs, histograms = Counters(), LastRuns(), Histograms()
         for crawl in self._graphs.served.crawls.names()[:MOST_CRAWLS]:
             seen = self._seen(crawl)
             if seen is None:
                 continue
-            found, totals = seen
+            found, totals, latencies = seen
             items.add_metric([crawl], found["items"])
             workers.add_metric([crawl], len(found["workers"]))
             claims.add_metric([crawl], sum(one["claims"] for one in found["workers"]))
@@ -170,15 +207,22 @@ class Numbers:
                     family.add_metric([crawl, task["name"]], task[name])
             for one in totals[:MOST_TASKS]:
                 counters.add(crawl, one)
+            for task_latencies in latencies[:MOST_TASKS]:
+                histograms.add(crawl, task_latencies)
             if found["run"] is not None:
                 runs.add(crawl, found["run"])
         yield from (items, workers, claims, *tasks.values())
         yield from counters.families()
         yield from runs.families()
+        for slot_latencies in self._graphs.served.activity.slot_latencies():
+            histograms.add_slot(slot_latencies)
+        yield from histograms.families()
 
-    def _seen(self, crawl: str) -> tuple[dict[str, Any], list[TaskTotals]] | None:
+    def _seen(
+        self, crawl: str
+    ) -> tuple[dict[str, Any], list[TaskTotals], list[TaskLatencies]] | None:
         try:
             graph = self._graphs.of(crawl)
-            return graph.status(), graph.activity.totals()
+            return graph.status(), graph.activity.totals(), graph.activity.latencies()
         except NotFoundError:  # it has just been deleted
             return None

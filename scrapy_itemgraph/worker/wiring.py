@@ -268,6 +268,7 @@ def _queues(given: Inputs) -> _Queues:
         feedback=feedback,
         stats=crawler.stats,
         tallies=given.base.tallies,
+        keeps_pages=settings.records.keep_pages,
     )
     gate = Gate(limiters, given.base.slots.adopt, events)
     return _Queues(ready=ready, active=active, queue=queue, feedback=feedback, gate=gate)

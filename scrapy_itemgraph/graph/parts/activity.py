@@ -6,12 +6,14 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.store import latencies
 from scrapy_itemgraph.store.admin import activity, status, totals
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
+    from scrapy_itemgraph.store.latencies import SlotLatencies, TaskLatencies
 
 _AN_HOUR = timedelta(hours=1)
 
@@ -37,6 +39,17 @@ class Activity:
     def totals(self) -> list[totals.TaskTotals]:
         """Return all that was done of each task of the crawl since it began, or was restarted."""
         return self._transactions.of_crawl(totals.totals)
+
+    def latencies(self) -> list[TaskLatencies]:
+        """Return in how many seconds the requests of each task were answered, where that is kept.
+
+        It is so with ITEMGRAPH_KEEP_PAGES, since the crawl began or was restarted.
+        """
+        return self._transactions.of_crawl(latencies.of_tasks)
+
+    def slot_latencies(self) -> list[SlotLatencies]:
+        """Return the same of the 100 busiest slots, of all crawls, that answered in an hour."""
+        return self._transactions.call(latencies.of_slots)
 
     def requests(self, period: timedelta = _AN_HOUR) -> list[activity.LimitMinute]:
         """Return how many requests started under each limit in each minute, of all crawls."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Column,
     DateTime,
@@ -15,7 +18,7 @@ from sqlalchemy import (
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, statuses
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, statuses
 
 task_minutes = Table(
     "task_minutes",
@@ -51,6 +54,36 @@ totals = Table(
     ),
     statuses(),
     PrimaryKeyConstraint("crawl_id", "task_id"),
+)
+
+
+def _histogram() -> tuple[Column[Any], Column[Any]]:
+    said = "how many came within each bound and not the one before; the last: later"
+    together = "that they took, all of them together"
+    return (
+        Column("answers", ARRAY(BigInteger), nullable=False, comment=said),
+        Column("seconds", Double, nullable=False, comment=together),
+    )
+
+
+# In how many seconds websites answered: of each task, and of each slot for all crawls.
+task_latencies = Table(
+    "task_latencies",
+    metadata,
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("task_id", Integer, nullable=False, comment="0: what is of no task"),
+    *_histogram(),
+    PrimaryKeyConstraint("crawl_id", "task_id"),
+)
+
+
+slot_latencies = Table(
+    "slot_latencies",
+    metadata,
+    Column("limit_id", Integer, primary_key=True, autoincrement=False),
+    moment("told_at", null=False),
+    *_histogram(),
+    Index("slot_latencies_told_at_idx", "told_at"),
 )
 
 

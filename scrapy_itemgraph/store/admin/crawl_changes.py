@@ -79,6 +79,7 @@ OF_CRAWL = {
     "logins": "logins WHERE crawl_id = :crawl",
     "runs": "runs WHERE crawl_id = :crawl",
     "totals": "totals WHERE crawl_id = :crawl",
+    "latencies": "task_latencies WHERE crawl_id = :crawl",
     "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
 }
 

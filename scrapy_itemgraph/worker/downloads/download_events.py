@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.tallies import NO_ANSWER
+from scrapy_itemgraph.worker.downloads.request_slots import slot_in_use
 from scrapy_itemgraph.worker.downloads.site_feedback import SHORT_BLOCK
 from scrapy_itemgraph.worker.executions.execution import leg_of, task_of
 
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False)
 class DownloadEvents:
-    """Answers `delay_gate: Gate` for the executions and requests of this worker."""
+    """Answers `delay_gate: Gate` for the executions and requests of this worker.
+
+    With `keeps_pages` it takes note of how pages were answered, and in how many seconds.
+    """
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -39,6 +43,7 @@ class DownloadEvents:
     feedback: SiteFeedback
     stats: StatsCollector
     tallies: Tallies
+    keeps_pages: bool = False
 
     @property
     def is_alive(self) -> bool:
@@ -82,15 +87,8 @@ class DownloadEvents:
         """Count a response, and learn from it; return its slot if that is blocked for long."""
         leg = leg_of(request)
         self.tallies.answered(task_of(leg), str(response.status), len(response.body))
-        page = _page_of(leg)
-        if page is not None:
-            page.answered(
-                response.status,
-                response.url,
-                len(response.body),
-                first_byte=request.meta.get("download_latency"),
-                seconds=time.monotonic() - began,
-            )
+        if self.keeps_pages:
+            self._keep(leg, request, response, time.monotonic() - began)
         block = self.feedback.answered(request, response, lane)
         if block is None or block.blocked_for is None:
             return None
@@ -100,6 +98,18 @@ class DownloadEvents:
             return None
         self.queue.give_back(slot)
         return slot
+
+    def _keep(self, leg: Leg | None, request: Request, response: Response, seconds: float) -> None:
+        """Take note of how a request was answered."""
+        first_byte = request.meta.get("download_latency")
+        waited = seconds if first_byte is None else first_byte
+        self.tallies.answered_in(task_of(leg), slot_in_use(request), waited)
+        page = _page_of(leg)
+        if page is not None:
+            size = len(response.body)
+            page.answered(
+                response.status, response.url, size, first_byte=first_byte, seconds=seconds
+            )
 
 
 def _page_of(leg: Leg | None) -> PageRecord | None:

@@ -7,9 +7,10 @@ from datetime import timedelta
 import pytest
 from support import graphs
 
+from scrapy_itemgraph.model.latencies import BOUNDS
 from scrapy_itemgraph.model.tallies import NO_ANSWER, NO_TASK, Tallies
 from scrapy_itemgraph.model.work import Outcome
-from scrapy_itemgraph.store import tallies
+from scrapy_itemgraph.store import latencies, tallies
 from scrapy_itemgraph.store.admin import activity, run_lists, totals
 from scrapy_itemgraph.store.registry import runs
 
@@ -93,3 +94,43 @@ def test_numbers_at_their_end_can_be_added_to(connection):
     assert max(one.done for one in activity.minutes(connection, crawl.id, hour)) >= tallies.LARGEST
     started = activity.requests(connection, hour)
     assert max(one.requests for one in started) >= tallies.LARGEST
+
+
+def test_latencies_are_added_up_by_task_and_by_slot(connection):
+    """MNB-13: two workers' histograms are added; slots that nobody knows are left out."""
+    crawl = graphs.Crawl.of(connection)
+    (number,) = crawl.registration.tasks
+    connection.exec_driver_sql("INSERT INTO limits (kind, name) VALUES ('slot', 'a.example')")
+    for _ in range(2):
+        told = Tallies()
+        for slot, seconds in [("a.example", 0.05), ("a.example", 3.0), ("unknown.example", 500.0)]:
+            told.answered(number, "200")
+            told.answered_in(number, slot, seconds)
+        tallies.add(connection, crawl.id, told)
+
+    (of_task,) = latencies.of_tasks(connection, crawl.id)
+    counted = dict(zip((*BOUNDS, None), of_task.answers, strict=True))
+    assert {bound: one for bound, one in counted.items() if one} == {0.05: 2, 5.0: 2, None: 2}
+    assert of_task.seconds == pytest.approx(1006.1)
+    (of_slot,) = latencies.of_slots(connection)
+    assert (of_slot.slot, sum(of_slot.answers)) == ("a.example", 4)
+
+
+def test_the_busiest_slots_are_told_and_no_more_than_a_bound(connection):
+    """MNB-13: what monitoring reads of slots has a bound, however many websites there are."""
+    crawl = graphs.Crawl.of(connection)
+    (number,) = crawl.registration.tasks
+    connection.exec_driver_sql(
+        "INSERT INTO limits (kind, name) "
+        "SELECT 'slot', n || '.example' FROM generate_series(1, 150) AS n"
+    )
+    told = Tallies()
+    told.answered(number, "200")
+    for slot in range(1, 151):
+        for _ in range(2 if slot > 100 else 1):
+            told.answered_in(number, f"{slot}.example", 0.1)
+    tallies.add(connection, crawl.id, told)
+
+    found = latencies.of_slots(connection)
+    assert len(found) == latencies.MOST_SLOTS
+    assert [sum(one.answers) for one in found] == [2] * 50 + [1] * 50

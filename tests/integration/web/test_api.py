@@ -252,6 +252,14 @@ TOTALS = """
     SELECT crawl_id, id, 7, 1, 9, 1234, '{"200": 7, "404": 1, "298": 3, "299": 2, "none": 4}'
     FROM tasks WHERE name = 'parse'
 """
+LATENCIES = """
+    INSERT INTO task_latencies (crawl_id, task_id, answers, seconds)
+    SELECT crawl_id, id, '{0,3,0,0,0,0,1,0,0,0,0,2}', 500.5 FROM tasks WHERE name = 'parse';
+    INSERT INTO slot_latencies (limit_id, told_at, answers, seconds)
+    SELECT id, now() - n * interval '50 minutes', '{1,1,1}', 0.5
+    FROM (SELECT id, row_number() OVER (ORDER BY id) - 1 AS n FROM limits
+        WHERE kind = 'slot') AS slots
+"""
 A_RUN = """
     INSERT INTO runs (crawl_id, number, started_at, ended_at, is_finished, reason)
     SELECT id, run, to_timestamp(1700000000), to_timestamp(1700000060), true, 'finished' FROM crawls
@@ -264,6 +272,10 @@ def metrics(web, filled):
     with crawl_of(filled) as crawl:
         crawl.connection.exec_driver_sql(TOTALS)
         crawl.connection.exec_driver_sql(A_RUN)
+        crawl.connection.exec_driver_sql(
+            "INSERT INTO limits (kind, name) VALUES ('slot', 'y.example'), ('slot', 'z.example')"
+        )
+        crawl.connection.exec_driver_sql(LATENCIES)
     return web.ask("GET", "/metrics")
 
 
@@ -292,6 +304,20 @@ def test_health_and_metrics(web, metrics):
     assert info in metrics.text
     (totals,) = web.get(f"{API}/totals")
     assert (totals["task"], totals["done"], totals["statuses"]["404"]) == ("parse", 7, 1)
+
+
+def test_latencies_are_histograms_by_task_and_by_slot(metrics):
+    """MNB-13: each bound counts all that came within it; slots are those of the last hour."""
+    families = {one.name: one for one in text_string_to_metric_families(metrics.text)}
+    of_task = families["itemgraph_latency_seconds"]
+    assert of_task.type == "histogram"
+    counted = {one.labels.get("le", one.name): one.value for one in of_task.samples}
+    assert {one.labels["task"] for one in of_task.samples} == {"parse"}
+    wanted = {"0.05": 0, "0.1": 3, "2.5": 3, "5.0": 4, "180.0": 4, "+Inf": 6}
+    assert {bound: counted[bound] for bound in wanted} == wanted
+    assert counted["itemgraph_latency_seconds_sum"] == 500.5
+    of_slots = families["itemgraph_slot_latency_seconds"]
+    assert 1 <= len({one.labels["slot"] for one in of_slots.samples}) <= 2
 
 
 def test_rules_for_alerts_name_what_is_exported(metrics):
