@@ -130,3 +130,18 @@ def test_a_tasks_attempts_tell_each_how_it_was_answered(run, project):
 def test_nothing_is_told_where_nobody_asked_for_it(run, project, site):
     """MNB-13: without the setting no attempt tells of its page."""
     assert [one["page"] for one in told(project, site.url + "/moved")] == [None], run.log
+
+
+def test_what_rules_refuse_and_what_the_cache_had_are_told(project, site):
+    """MNB-13: links count that the attempt's own rules refused; a cached page took no download."""
+    project.write(PLAIN, KEPT + "HTTPCACHE_ENABLED = True\nHTTPCACHE_DIR = 'cache'\n")
+    project.crawl()
+    project.scrapy("itemgraph", "rules", "add", "/packed", "--no-accept", "--crawl", "s")
+    run = project.crawl()
+
+    first, second = told(project, site.url + "/start")
+    assert (first["ruleset"], first["page"]["refused_links"]) == (None, 0), run.log
+    assert (second["ruleset"], second["page"]["refused_links"]) == (1, 1)
+    assert (second["page"]["links"], second["page"]["new_links"]) == (4, 0)
+    assert second["page"]["is_cached"]
+    assert not {"received_bytes", "seconds", "seconds_to_first_byte"} & second["page"].keys()

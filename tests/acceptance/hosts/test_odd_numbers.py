@@ -73,6 +73,7 @@ TOGETHER = (
         *("workers", "crawls", "limits", "holdings", "sweeps", "handed", "tags", "logins"),
         *("cookies", "spider_state", "journal", "feeds", "blobs", "blob_contents"),
         *("commit_tokens", "task_minutes", "limit_minutes", "tokens"),
+        *("task_latencies", "slot_latencies"),
     ),
 )
 
