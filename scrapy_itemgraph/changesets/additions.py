@@ -19,14 +19,16 @@ from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.postgres.event_loop import LARGE_CHUNK
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
+from scrapy_itemgraph.store.depths import links
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.operations import Operation, Tags
+    from scrapy_itemgraph.store.registry.crawls import SharedCrawl
 
 
 ITEMS = """items (name, data, created_by, nice, not_before, id, slot_id, crawl_id, created_at,
@@ -117,23 +119,25 @@ def add(
     connection: Connection,
     given: Additions,
     *,
-    crawl_id: int,
-    now: datetime,
+    crawl: SharedCrawl,
     is_from_outside: bool = False,
 ) -> list[Note]:
     """Create the items whose names are free, in their order; return a note of each.
 
     Items that came over HTTP are marked as from outside.
     """
+    crawl_id, now = crawl.id, crawl.now
     drawn = connection.execute(stored_items.NEXT_IDS, {"count": len(given.by_name)}).scalars()
     numbers = dict(zip(given.by_name, drawn, strict=True))
     known = _take(connection, crawl_id, given, numbers)
+    if crawl.tracks_depth:
+        _begin_paths(connection, crawl_id, given, numbers, known)
     new = [(numbers[name], one) for name, one in given.by_name.items() if name not in known]
     _write(connection, new, crawl_id, now, is_from_outside=is_from_outside)
     groups: dict[Hashable, list[int]] = {}
     for number, one in new:
         groups.setdefault(one.alike, []).append(number)
-    refresh.add_new(connection, groups.values())
+    refresh.add_new(connection, groups.values(), crawl)
     return _notes(given.creations, known) if known else given.notes
 
 
@@ -154,6 +158,19 @@ def _take(
         # Raises for two of one key.
         batch_names.resolve(connection, crawl_id, given.keys, list(lost))
     return lost
+
+
+def _begin_paths(
+    connection: Connection,
+    crawl_id: int,
+    given: Additions,
+    numbers: Mapping[str, int],
+    known: Collection[str],
+) -> None:
+    """Let a path begin at each page that is added, one that is there already included."""
+    new = {number for name, number in numbers.items() if name not in known}
+    there = links.owners(connection, crawl_id, [given.keys[name] for name in known])
+    links.record(connection, crawl_id, links.Found(roots={*new, *there.values()}, new=new))
 
 
 def _write(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.changesets import found_links
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.effects import (
     item_operations,
@@ -125,7 +126,9 @@ def apply(
     if skipped := [_item(c) for c in tried if c.outcome is Outcome.SKIPPED]:
         set_aside.hold(connection, skipped, Hold.SKIPPED)
     _record(connection, tried, running, endings, state, worker_id=worker_id)
-    refresh.refresh(connection, {*state.items, *freed_items}, new=alike(connection, state.new))
+    depths = _depths(connection, state, running, endings) if crawl.tracks_depth else {}
+    groups = alike(connection, state.new, depths)
+    refresh.refresh(connection, {*state.items, *freed_items}, new=groups, crawl=crawl)
     queues.wake(connection, [row.queue_id for row in freed])
     _keep_scraped(connection, running, endings, crawl.id)
     if frees_names:
@@ -358,12 +361,38 @@ def _keep_requests(
     ending.notes = tuple(run.notes)
 
 
-def alike(connection: Connection, made: Mapping[int, New]) -> Iterable[list[int]]:
+def _depths(
+    connection: Connection,
+    state: State,
+    running: Sequence[Changeset],
+    endings: dict[int, _Ending],
+) -> Mapping[int, int]:
+    """Write what the changesets found of pages; return the depths of those that are new."""
+    findings: list[found_links.Finding] = []
+    for changeset in running:
+        ending = endings[id(changeset)]
+        if ending.outcome is None or not _applies(changeset):
+            continue
+        claim, operations = changeset.claim, changeset.operations
+        if ending.failed_at is not None:  # see _keep_requests
+            is_kept = claim is not None and changeset.is_of_callback
+            operations = tuple(
+                one for one in operations if is_kept and isinstance(one, EnqueueRequest)
+            )
+        page = None if claim is None else ending.item_id
+        findings.append(found_links.Finding(page, operations, changeset.links, changeset.roots))
+    return found_links.record(connection, state, findings)
+
+
+def alike(
+    connection: Connection, made: Mapping[int, New], depths: Mapping[int, int]
+) -> Iterable[list[int]]:
     """Return the numbers of new items, in groups that are alike in what decides about work."""
     groups: dict[Hashable, list[int]] = {}
     for number, new in gradually(connection, made.items()):
         operation = new.operation
-        alike = new.slot, operation.nice, new.not_before, tuple(operation.tags)
+        depth = depths.get(number)
+        alike = new.slot, operation.nice, new.not_before, tuple(operation.tags), depth
         groups.setdefault(alike, []).append(number)
     return groups.values()
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 from scrapy.utils.conf import feed_process_params_from_cli
 
-from scrapy_itemgraph.commands import crawl_views, parsing, printing, schedules
+from scrapy_itemgraph.commands import crawl_views, depths, parsing, printing, schedules
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
 from scrapy_itemgraph.commands.spiders import spider_class
@@ -41,6 +42,12 @@ _TIME_LIMIT = Argument(
 )
 _FRESH = Argument(
     "--keeps-fresh", action="store_true", default=None, help="it starts when a result falls due"
+)
+_DEPTH = Argument(
+    "--depth",
+    type=parsing.depth,
+    metavar="N",
+    help="pages that are more links deep are kept and not fetched; inf: no limit",
 )
 # Settings that say which database this command works on, or which crawl; runners know their own.
 _OF_THIS_COMMAND = frozenset(
@@ -84,6 +91,7 @@ _POLL = 0.2  # seconds
         action="append",
         help="take in links alone whose URL it matches, as RE2 writes it; may be repeated",
     ),
+    _DEPTH,
     *schedules.RULE,
     Argument("--paused", action="store_true", help="it waits until it is resumed"),
 )
@@ -133,7 +141,14 @@ def _settings(call: Call) -> dict[str, Any]:
         UsageError: they name the crawl, or a feed that each process would begin anew.
 
     """
-    given = _options(call)
+    given: dict[str, Any] = _options(call)
+    depth = call.given.depth
+    if depth is not None:
+        clashing = sorted({"DEPTH_LIMIT", "ITEMGRAPH_LEAST_DEPTH"} & given.keys())
+        if clashing:
+            raise UsageError(f"give --depth or -s {clashing[0]}, not both")
+        # 0 is no limit to Scrapy, which `crawls set --depth 0` is not.
+        given |= {"DEPTH_LIMIT": 0 if depth == math.inf else depth, "ITEMGRAPH_LEAST_DEPTH": True}
     output, anew = call.given.output, call.given.overwrite_output
     if not output and not anew:
         return given
@@ -157,14 +172,23 @@ def _settings(call: Call) -> dict[str, Any]:
     Argument("--no-time-limit", action="store_true", help="a process may run as long as it takes"),
     *(_RESOURCE, Argument("--no-resource", action="store_true", help="it needs none"), _FRESH),
     Argument("--no-keeps-fresh", action="store_true", help="it does not start by itself"),
+    _DEPTH,
 )
 def set_terms(call: Call) -> None:
     """Change the terms of a crawl while it runs or waits.
 
-    `-s NAME=VALUE` are settings of processes that start from now on, beside those that it has.
+    `-s NAME=VALUE` are settings of processes that start from now on, beside those that it has. With
+    --depth alone the crawl need not be in the queue.
     """
     name, changes = call.given.name, _changes(call)
+    depth = call.given.depth
     with call.graph() as graph:
+        if depth is not None:
+            limit = None if depth == math.inf else depth
+            graph.of(name).depths.set_limit(limit, by=call.by)
+            if not changes and not _options(call):
+                call.write({"name": name, "depth": limit}, [depths.said(name, limit)])
+                return
         if options := _options(call):
             changes["start_settings"] = {**graph.queue.get(name).settings, **options}
         if not changes:

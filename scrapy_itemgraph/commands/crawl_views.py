@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands import depths, parsing, printing
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
-from scrapy_itemgraph.model import crawl_arguments, crawl_waits, crawl_words
+from scrapy_itemgraph.model import crawl_arguments, crawl_waits, crawl_words, documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,17 +32,20 @@ def show(call: Call) -> None:
         crawl, processes = graph.queue.get(name), graph.queue.processes(name)
         events = graph.queue.history(name, limit=call.given.limit)
         waits = list(crawl_waits.sentences(graph.queue.explain(name)))
+        depth = documents.of(graph.of(name).depths.standing())
     document = {
         **plain(crawl),
+        "depth": depth,
         "explained": waits,
         "processes": [one._asdict() for one in processes],
         "history": [asdict(one) for one in events],
     }
-    call.write(document, _shown(crawl, waits, processes, events))
+    call.write(document, _shown(crawl, depth, waits, processes, events))
 
 
 def _shown(
     crawl: ManagedCrawl,
+    depth: dict[str, Any] | None,
     waits: Sequence[str],
     processes: Sequence[RunningProcess],
     events: Sequence[CrawlEvent],
@@ -69,6 +72,7 @@ def _shown(
             ("added by", crawl.created_by),
             ("queued at", printing.moment(crawl.queued_at)),
             ("note", crawl.note),
+            *depths.fields(depth),
         ]
     )
     yield ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 import textwrap
 from datetime import UTC, datetime, timedelta
@@ -143,6 +144,17 @@ def count(text: str) -> int:
     if not 1 <= number < 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return number
+
+
+def depth(text: str) -> float:
+    """Read how many links deep: a whole number from 0, or "inf"."""
+    if text == "inf":
+        return math.inf
+    try:
+        return natural(text)
+    except argparse.ArgumentTypeError:
+        why = f"{text!r} is not a whole number from 0, or inf"
+        raise argparse.ArgumentTypeError(why) from None
 
 
 def natural(text: str) -> int:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import printing, progress_lines, tasks
+from scrapy_itemgraph.commands import depths, printing, progress_lines, tasks
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import counts, crawl_arguments
 from scrapy_itemgraph.tools import code_files
@@ -142,6 +142,7 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
             ("crawl", found["crawl"]),
             *progress_lines.fields(found),
             ("graph items", counts.shown(found["items"]) if is_verbose else None),
+            *depths.fields(found["depth"]),
             (due, printing.moment(found["next_due"])),
         ]
     )

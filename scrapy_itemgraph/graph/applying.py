@@ -61,8 +61,7 @@ class Applying:
             return additions.add(
                 connection,
                 new,
-                crawl_id=crawl_id,
-                now=crawl.now,
+                crawl=crawl,
                 is_from_outside=self._is_from_outside,
             )
         changeset = operations.Changeset(operations=prepared.operations, outcome=Outcome.OK)

@@ -18,6 +18,7 @@ from scrapy_itemgraph.graph.parts.activity import Activity
 from scrapy_itemgraph.graph.parts.blobs import Blobs
 from scrapy_itemgraph.graph.parts.crawls import Crawls
 from scrapy_itemgraph.graph.parts.database import Database
+from scrapy_itemgraph.graph.parts.depths import Depths
 from scrapy_itemgraph.graph.parts.duties import Duties
 from scrapy_itemgraph.graph.parts.failures import Failures
 from scrapy_itemgraph.graph.parts.jobs import Jobs
@@ -86,6 +87,7 @@ class ItemGraph:
         self.blobs = Blobs(transactions, contents)
         self.crawls = Crawls(transactions, contents)
         self.database = Database(transactions)
+        self.depths = Depths(transactions)
         self.duties = Duties(transactions)
         self.failures = Failures(transactions)
         self.jobs = Jobs(transactions)

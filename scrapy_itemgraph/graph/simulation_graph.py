@@ -19,6 +19,7 @@ from scrapy_itemgraph.graph.simulation_parts import (
     SimulatedRun,
     undone,
 )
+from scrapy_itemgraph.graph.worker_depths import WorkerDepths
 from scrapy_itemgraph.graph.worker_duties import WorkerDuties
 from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
@@ -146,6 +147,7 @@ async def _opened(
         claims=SimulatedClaims(transactions, own, commits, prepared.claim),
         commits=commits,
         contents=contents,
+        depths=WorkerDepths(transactions),
         duties=WorkerDuties(transactions, settings),
         feeds=WorkerFeeds(transactions, process),
         job=job,

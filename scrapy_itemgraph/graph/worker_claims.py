@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.graph.commits import Commits
     from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
+    from scrapy_itemgraph.graph.worker_depths import WorkerDepths
     from scrapy_itemgraph.graph.worker_job import WorkerJob
     from scrapy_itemgraph.graph.worker_limits import WorkerLimits
     from scrapy_itemgraph.graph.worker_recovery import WorkerRecovery
@@ -44,6 +45,7 @@ class WorkerClaims:
         commits: Commits,
         recovery: WorkerRecovery,
         rules: WorkerRules,
+        depths: WorkerDepths,
     ) -> None:
         self.has_cookies = False
         self._transactions = transactions
@@ -55,6 +57,7 @@ class WorkerClaims:
         self._commits = commits
         self._recovery = recovery
         self._rules = rules
+        self._depths = depths
 
     async def claim(self, budget: ClaimBudget) -> ClaimResult:
         """Claim work, and the limits that it keeps to; nothing where this worker is to stop."""
@@ -69,6 +72,7 @@ class WorkerClaims:
             self.has_cookies = known.has_cookies
             self._commits.see_freed(known.names_freed)
             self._job.see(known.crawl_state)
+            self._depths.are_tracked = known.tracks_depth
             if known.others_log_in or self._job.order(connection) is not None:
                 return ClaimResult()
             admission = self._limits.admission(budget)
@@ -83,6 +87,7 @@ class WorkerClaims:
                 admission=admission,
                 in_flight=budget.in_flight,
                 ruleset_id=known.ruleset_id,
+                tracks_depth=known.tracks_depth,
             )
             grants = tuple(admission.grants.values())
             return ClaimResult(claims=claims, grants=grants, again_in=admission.again_in)

@@ -12,6 +12,7 @@ from scrapy_itemgraph.graph.commits import Commits
 from scrapy_itemgraph.graph.notice_delivery import NoticeDelivery
 from scrapy_itemgraph.graph.worker_callbacks import WorkerCallbacks
 from scrapy_itemgraph.graph.worker_claims import WorkerClaims
+from scrapy_itemgraph.graph.worker_depths import WorkerDepths
 from scrapy_itemgraph.graph.worker_duties import WorkerDuties
 from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
 from scrapy_itemgraph.graph.worker_job import WorkerJob, crawl_of
@@ -60,6 +61,7 @@ class WorkerGraph:
     claims: Claims
     commits: Committing
     contents: WorkerContents
+    depths: WorkerDepths
     duties: WorkerDuties
     feeds: WorkerFeeds
     job: Job
@@ -167,6 +169,9 @@ async def _opened(
     )
     recovery.begin(started.name)
     await begin_to_live(process)
+    depths = WorkerDepths(transactions)
+    if start.tracks_depth:
+        await depths.begin(start.depth_limit)
     rules = WorkerRules(transactions, process)
     upkeep = WorkerUpkeep(transactions, own, tasks=callbacks, run=run, job=job, rules=rules)
     graph = WorkerGraph(
@@ -182,9 +187,11 @@ async def _opened(
             commits=commits,
             recovery=recovery,
             rules=rules,
+            depths=depths,
         ),
         commits=commits,
         contents=contents,
+        depths=depths,
         duties=WorkerDuties(transactions, settings),
         feeds=feeds,
         job=job,

@@ -46,6 +46,7 @@ class WorkerStart:
     `project` is the Scrapy project, whose notices it sends.
     `job` and `code` are what people are told of the process: Scrapyd's job, and its code's version.
     `runners_job` is the number of the job that a runner started this process for.
+    Where it `tracks_depth`, pages deeper than `depth_limit` wait; None: none does.
     `on_replaced` is called when this worker was given up for dead, before it begins anew. None of
     these is called within a transaction.
     """
@@ -60,6 +61,8 @@ class WorkerStart:
     runners_job: int | None = None
     code: str | None = None
     code_file: str | None = None
+    tracks_depth: bool = False
+    depth_limit: int | None = None
     source_of: Callable[[str], uuid.UUID | None] = lambda _: None
     on_replaced: Callable[[], None] = lambda: None
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -277,7 +277,8 @@ class Changeset:
     are carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged,
     which is kept however it ended. `attached` is what of its operations has content to be stored.
     `items_scraped` counts its scraped items, whether they are kept or not. `page` tells of its
-    page, where that is kept.
+    page, where that is kept. Where depths are tracked, `links` are the keys of names that it linked
+    to and did not create, as hex, and `roots` of those whose depth it has begin anew.
     """
 
     operations: tuple[Operation, ...]
@@ -292,6 +293,8 @@ class Changeset:
     attached: tuple[AttachBlob, ...] = ()
     items_scraped: int = 0
     page: PageRecord | None = None
+    links: Collection[str] = ()
+    roots: Collection[str] = ()
 
 
 def tag_values(tags: Tags) -> dict[str, Any]:

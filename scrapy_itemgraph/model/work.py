@@ -79,6 +79,7 @@ class Claim:
     the database that the engine may begin it. With `is_saved` its page need not be downloaded.
     `attempts_left` is how many a person gave the page, this one among them; None: as its task says.
     `ruleset_id` is that of the rules that it keeps to; None: there are none.
+    `depth` is the least depth of its page that was known; None where depths are not tracked.
     """
 
     item_id: int
@@ -98,6 +99,7 @@ class Claim:
     is_saved: bool = False
     attempts_left: int | None = None
     ruleset_id: int | None = None
+    depth: int | None = None
 
 
 Pair: TypeAlias = tuple[int, int]  # the numbers of an item and a task

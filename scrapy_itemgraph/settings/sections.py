@@ -106,6 +106,13 @@ class Results:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Scope:
+    """Which pages belong to a crawl."""
+
+    least_depth: bool = field(default=False, metadata=_by(readers.boolean))
+
+
+@dataclass(frozen=True, kw_only=True)
 class ScrapedItems:
     """What becomes of scraped items."""
 
@@ -177,6 +184,7 @@ class Settings:
     database: Database = field(default_factory=Database)
     worklist: Worklist = field(default_factory=Worklist)
     results: Results = field(default_factory=Results)
+    scope: Scope = field(default_factory=Scope)
     scraped_items: ScrapedItems = field(default_factory=ScrapedItems)
     limits: Limits = field(default_factory=Limits)
     safety: Safety = field(default_factory=Safety)

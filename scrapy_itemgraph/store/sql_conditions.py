@@ -44,6 +44,10 @@ IS_SURELY_DEAD = _IS_DEAD.format(
     lock_is_free=LOCK_IS_FREE,
 )
 
+# Whether depths of a crawl's pages are still to be worked out, and work is to follow from that.
+HAS_DEPTH_WORK = """(EXISTS (SELECT FROM depth_work x WHERE x.crawl_id = :crawl)
+            OR EXISTS (SELECT FROM depth_sweeps x WHERE x.crawl_id = :crawl))"""
+
 # Whether work `w` is neither claimed nor put off to a later time.
 IS_READY = "w.token IS NULL AND w.not_before IS NULL"
 

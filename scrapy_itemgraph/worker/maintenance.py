@@ -58,6 +58,8 @@ class Maintenance:
             if self._has_just_started:
                 await self.graph.run.mark_started()
             has_more = await self._keep_up()
+            if self.graph.depths.are_tracked:
+                has_more = await self.graph.depths.relax() or has_more
             await self._say_how_far()
             if has_more:
                 self.news.set()
@@ -112,6 +114,8 @@ class Maintenance:
         while (left := until - time.monotonic()) > 0 and not self._has_just_started:
             await asyncio.sleep(min(left, self._between(_LOOK_OUT)))
             if self.active.is_quiet and await self.graph.upkeep.take_over():
+                self.news.set()
+            if self.graph.depths.are_tracked and await self.graph.depths.relax():
                 self.news.set()
 
     @property

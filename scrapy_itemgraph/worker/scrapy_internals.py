@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider
 from scrapy.extensions import feedexport
+from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spiders import CrawlSpider
 
 if TYPE_CHECKING:
@@ -50,6 +51,22 @@ def given_arguments(crawler: Crawler) -> dict[str, Any] | None:
 def make_engine_by(crawler: Crawler, make: Callable[[], Any]) -> None:
     """Have a crawl make its engine by `make`: `Crawler._create_engine`, 2.14 to 2.19."""
     crawler._create_engine = make  # type: ignore[method-assign]
+
+
+def take_depth_limit(crawler: Crawler) -> bool:
+    """Have Scrapy's depth middleware drop nothing; tell whether the project has it.
+
+    `SpiderMiddlewareManager.middlewares` and `DepthMiddleware.maxdepth`: 2.14 to 2.19.
+    """
+    assert crawler.engine is not None
+    found = [
+        one
+        for one in crawler.engine.scraper.spidermw.middlewares
+        if isinstance(one, DepthMiddleware)
+    ]
+    for one in found:
+        one.maxdepth = 0
+    return bool(found)
 
 
 def wake_engine(crawler: Crawler) -> None:

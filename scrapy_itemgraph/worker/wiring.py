@@ -38,6 +38,7 @@ from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
+from scrapy_itemgraph.worker.spider.link_depths import LinkDepths
 from scrapy_itemgraph.worker.spider.logins import Logins
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
@@ -192,7 +193,7 @@ def build(given: Inputs) -> Parts:
             start_task=base.end.start_task,
             patience=settings.database.patience.total_seconds(),
         ),
-        claimer=_claimer(given, queues),
+        claimer=_claimer(given, queues, outputs.enqueuer.depths),
         limit_sync=LimitSync(
             graph=graph,
             limiters=base.limiters,
@@ -319,6 +320,7 @@ def _enqueuer(given: Inputs, queues: _Queues, redirects: Redirects) -> Enqueuer:
         duplicates=redirects.duplicates,
         page_rules=given.page_rules,
         stats=given.crawler.stats,
+        depths=LinkDepths(given.crawler),
         most_held=given.settings.worklist.held_requests,
     )
 
@@ -386,7 +388,7 @@ def _committer(given: Inputs, queues: _Queues, outputs: _Outputs) -> Committer:
     )
 
 
-def _claimer(given: Inputs, queues: _Queues) -> Claimer:
+def _claimer(given: Inputs, queues: _Queues, depths: LinkDepths) -> Claimer:
     base, graph, settings = given.base, given.graph, given.settings
     active, ready, queue = queues.active, queues.ready, queues.queue
     most = settings.worklist.claim_batch
@@ -413,6 +415,7 @@ def _claimer(given: Inputs, queues: _Queues) -> Claimer:
             callbacks=given.callbacks,
             page_rules=given.page_rules,
             tasks=given.tasks,
+            depths=depths,
             keep_logs=settings.records.keep_logs,
         ),
         no_work_left=NoWorkLeft(

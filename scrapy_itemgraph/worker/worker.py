@@ -254,6 +254,8 @@ class Worker:
             "runners_job": opening.runners_job(),
             "code": code_versions.of_spider(type(spider)),
             "code_file": code_versions.file_of(type(spider)),
+            "tracks_depth": self.settings.scope.least_depth,
+            "depth_limit": self.crawler.settings.getint("DEPTH_LIMIT") or None,
             "source_of": callbacks.source_of,
             "on_replaced": self.base.limiters.lose,
         }

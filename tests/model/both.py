@@ -139,8 +139,8 @@ class Both:
         assert ready is not None
         with graphs.committed(self.connection):
             engine.hot_path(self.connection)
-            now = crawls.share_crawl(self.connection, self.ours.id).now
-            additions.add(self.connection, ready, crawl_id=self.ours.id, now=now)
+            shared = crawls.share_crawl(self.connection, self.ours.id)
+            additions.add(self.connection, ready, crawl=shared)
         self.model.commit([End(tuple(given))])
 
     def end(self, ends: Sequence[tuple[Any, dict[str, Any]]]) -> None:

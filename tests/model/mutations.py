@@ -82,8 +82,8 @@ MUTATIONS = (
     Mutation(
         "a clean release counts as a try",
         "store/worklist/claims.py",
-        "greatest(w.tries, 0) + ended.tries",
-        "greatest(w.tries, 0) + 1",
+        "w.tries + ended.tries",
+        "w.tries + 1",
     ),
     Mutation(
         "a retry is not delayed",
@@ -168,8 +168,8 @@ MUTATIONS = (
     Mutation(
         "a held result is good enough for what depends on it",
         "store/worklist/refresh.py",
-        "                    OR dr.is_held\n",
-        "",
+        "                    OR dr.is_held OR dr.hold IS NOT NULL\n",
+        "                    OR dr.hold IS NOT NULL\n",
     ),
     Mutation(
         "the task's priority goes before the item's",

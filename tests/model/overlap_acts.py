@@ -97,8 +97,7 @@ def add(both: Both, given: Sequence[ops.CreateItem]) -> Act:
 
     def stored(connection: sa.Connection) -> None:
         engine.hot_path(connection)
-        now = crawls.share_crawl(connection, both.ours.id).now
-        additions.add(connection, ready, crawl_id=both.ours.id, now=now)
+        additions.add(connection, ready, crawl=crawls.share_crawl(connection, both.ours.id))
 
     def modelled(model: Crawl, _: Any) -> None:
         model.commit([End(tuple(given))])

@@ -51,13 +51,20 @@ OUTSTANDING = sa.text("""
     SELECT w.item_id, w.task_id, w.is_stale FROM worklist w
     WHERE NOT EXISTS (SELECT FROM unsatisfied u
         WHERE u.item_id = w.item_id AND u.task_id = w.task_id)
+    AND NOT EXISTS (SELECT FROM depths p JOIN crawls c ON c.id = p.crawl_id
+        WHERE p.item_id = w.item_id AND c.tracks_depth AND p.depth > c.depth_limit)
 """)
 
-# Items that a sweep has yet to reach.
+# Items that a sweep has yet to reach, or that are to be refreshed for their depth or the limit.
 SWEPT_LATER = sa.text("""
     SELECT DISTINCT g.item_id FROM sweeps s
     JOIN tags g ON g.crawl_id = s.crawl_id AND g.tag_name = ANY (s.tags)
     WHERE s.crawl_id = :crawl AND g.item_id > s.after_item_id
+    UNION
+    SELECT w.item_id FROM depth_work w WHERE w.crawl_id = :crawl AND w.kind = 0
+    UNION
+    SELECT i.id FROM items i JOIN depth_sweeps s ON s.crawl_id = i.crawl_id
+    WHERE i.crawl_id = :crawl
 """)
 
 WORK = sa.text("""
@@ -86,7 +93,9 @@ LEFT = sa.text("""
         SELECT item_id, 'tag ' || tag_name FROM tags
         UNION ALL SELECT item_id, 'result of task ' || task_id FROM results
         UNION ALL SELECT item_id, 'blob ' || name FROM blobs
-        UNION ALL SELECT item_id, 'name ' || name FROM aliases WHERE item_id IS NOT NULL) AS rows
+        UNION ALL SELECT item_id, 'name ' || name FROM aliases WHERE item_id IS NOT NULL
+        UNION ALL SELECT coalesce(moved_to, item_id), 'depth ' || depth FROM depths
+        UNION ALL SELECT parent_id, 'links' FROM links) AS rows
     WHERE NOT EXISTS (SELECT FROM items i WHERE i.id = rows.item_id)
 """)
 

@@ -56,7 +56,8 @@ class Graph:
 
     def __init__(self) -> None:
         self.claims = self.commits = self.callbacks = self.news = self.run = self.upkeep = self
-        self.reads = self.notices = self.rules = self
+        self.reads = self.notices = self.rules = self.depths = self
+        self.are_tracked = False
         self.committed: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.applied: list[Applied] = []

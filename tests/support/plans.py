@@ -103,6 +103,7 @@ BUDGETS = {
     "queues.UNHELD": 150,
     "queues.WAKE_QUEUES": 10,
     "refresh.INSERT_WORK": 0,
+    "refresh.TRACKS_DEPTH": 10,
     "refresh.STANDING": 120,
     "refresh.WANTED": 2_000,
     "refresh.WITHDRAW_AT_ONCE": 210,

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import counts, next_commands, wall_clocks
+from scrapy_itemgraph.model import counts, item_names, next_commands, wall_clocks
 from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.run_standings import fetches_again
 from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.model.work import ErrorRecord
-from scrapy_itemgraph.store.admin import counting, run_lists, task_counts
+from scrapy_itemgraph.store.admin import counting, depth_reports, run_lists, task_counts
 from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
@@ -24,12 +24,13 @@ from scrapy_itemgraph.store.sql_conditions import SCHEDULE, seconds_since, secon
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
 _FREES: dict[str, str] = {Hold.SKIPPED: "unskip", Hold.STASHED: "unstash"}
+_SHOWN_STEPS = 8  # pages of a path
 _SHORT = 10.0  # seconds that are told with a decimal
 
 # Every task of a crawl, and what is so of an item: its result, its work, and the slot of that. The
@@ -44,6 +45,9 @@ FACTS = text(f"""
         t.version, CASE WHEN NOT r.ttl_overridden THEN {SCHEDULE} END AS schedule,
         r.task_version, r.is_successful, r.completed_at, r.invalidated_at, r.expires_at,
         r.due_at, coalesce(r.run, 1) AS run,
+        (SELECT d.depth FROM depths d JOIN crawls c ON c.id = d.crawl_id
+            WHERE d.item_id = :item AND d.depth > c.depth_limit AND c.tracks_depth) AS too_deep,
+        (SELECT c.depth_limit FROM crawls c WHERE c.id = t.crawl_id) AS depth_limit,
         w.not_before, w.tries, w.deaths, w.stalls, w.is_suspect, w.claimed_at,
         (SELECT x.name FROM work v JOIN tasks x ON x.id = v.task_id
             WHERE v.item_id = :item AND v.task_id <> t.id AND v.token IS NOT NULL
@@ -119,6 +123,8 @@ class _Facts(NamedTuple):
     expires_at: datetime | None
     due_at: datetime | None
     run: int
+    too_deep: int | None  # how deep it is
+    depth_limit: int | None
     not_before: datetime | None
     tries: int | None
     deaths: int | None
@@ -204,6 +210,8 @@ def explain(
         counted = counting.count(connection, task_counts.COUNTED_FAILURES, crawl=crawl_id)
         stopped_by = {one["name"]: one["failures"] for one in counted if one["is_stopped"]}
     run = run_lists.last(connection, crawl_id)
+    is_too_deep = any(row.too_deep is not None for row in asked)
+    path = depth_reports.path(connection, item_id) if is_too_deep else []
     return [
         _explanation(
             row,
@@ -211,6 +219,7 @@ def explain(
             limits[row.task].values(),
             stopped_by.get(row.task),
             run,
+            path=path,
         )
         for row in asked
     ]
@@ -235,9 +244,12 @@ def _explanation(
     limits: Collection[_Limit],
     stopped_by: int | None,
     run: run_lists.RunLine | None,
+    *,
+    path: Sequence[depth_reports.PathStep],
 ) -> Explanation:
     against = [
         *_against_outstanding(row, dependencies, run),
+        *_against_depth(row, path),
         *_against_claiming(row, stopped_by),
         *(reason for limit in limits for reason in _against_starting(limit)),
     ]
@@ -321,6 +333,22 @@ def _against_outstanding(
         has_end = row.expires_at is not None or not row.is_callback
         yield _why(row) if has_end else _of_done_page(row, run)
     yield from _against_dependencies(dependencies)
+
+
+def _against_depth(row: _Facts, path: Sequence[depth_reports.PathStep]) -> Iterator[str]:
+    """Say that a page is too deep, and how the shortest path leads to it."""
+    if row.too_deep is None:
+        return
+    if not path:
+        yield f"no path to it is known, and the limit is {row.depth_limit}"
+        return
+    steps = [item_names.label_of(one.item, one.url, one.method) for one in path]
+    if len(steps) > _SHOWN_STEPS:
+        steps = [*steps[:2], "…", *steps[-(_SHOWN_STEPS - 2) :]]
+    yield (
+        f"too deep: {row.too_deep}, the limit is {row.depth_limit}; the shortest path is "
+        f"{' → '.join(steps)}; scrapy itemgraph crawls set NAME --depth N"
+    )
 
 
 def _against_dependencies(dependencies: list[_Facts]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from scrapy_itemgraph.model.snapshots import ResultSnapshot
 from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import (
     counting,
+    depth_reports,
     progress_reports,
     run_lists,
     run_progress,
@@ -346,6 +347,7 @@ def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
         "tasks": listed,
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
         "next_due": next_due(connection, [crawl_id]).get(crawl_id),
+        "depth": documents.of(depth_reports.standing(connection, crawl_id)),
         **going_on(connection, crawl_id),
     }
 

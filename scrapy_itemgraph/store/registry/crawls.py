@@ -9,7 +9,11 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.input_checks import CrawlNameError
-from scrapy_itemgraph.store.sql_conditions import IS_READY_ALONE, IS_READY_BESIDE_OTHERS
+from scrapy_itemgraph.store.sql_conditions import (
+    HAS_DEPTH_WORK,
+    IS_READY_ALONE,
+    IS_READY_BESIDE_OTHERS,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
 # works by the old meaning and ends after the sweep has passed its items.
 SHARE_CRAWL = text("""
     SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
-        c.names_freed, c.run, c.dripfeed, clock_timestamp() AS now
+        c.names_freed, c.run, c.dripfeed, c.tracks_depth, clock_timestamp() AS now
     FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)
 
@@ -57,6 +61,7 @@ HAS_WORK = text(f"""
             SELECT FROM processes p JOIN work w ON w.worker_id = p.id AND w.token IS NOT NULL
             WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL)
         OR ({HAS_STASH})
+        OR {HAS_DEPTH_WORK}
 """)  # noqa: S608 - our own conditions
 
 CRAWLS = text("SELECT id FROM crawls ORDER BY id")
@@ -97,6 +102,11 @@ class SharedCrawl:
         """How many pages of its stash are kept in work; None: nobody said so."""
         pages: int | None = self._row.dripfeed
         return pages
+
+    @property
+    def tracks_depth(self) -> bool:
+        """Whether its pages have a least depth."""
+        return bool(self._row.tracks_depth)
 
 
 def share_crawl(connection: Connection, crawl_id: int) -> SharedCrawl:

@@ -18,6 +18,8 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import rule_matching
 from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store import pruning, queues
+from scrapy_itemgraph.store.depths import relax
+from scrapy_itemgraph.store.depths import sweeps as depth_sweeps
 from scrapy_itemgraph.store.registry import dead_processes, item_sweeps, runs
 from scrapy_itemgraph.store.sql_conditions import IS_SURELY_DEAD
 from scrapy_itemgraph.store.worklist import expired_results, timers
@@ -64,6 +66,11 @@ UNATTENDED = text(f"""
         UNION
         SELECT s.crawl_id FROM sweeps s
         UNION
+        SELECT s.crawl_id FROM depth_sweeps s
+        UNION
+        SELECT c.id FROM crawls c
+        WHERE c.tracks_depth AND EXISTS (SELECT FROM depth_work w WHERE w.crawl_id = c.id)
+        UNION
         SELECT t.crawl_id FROM tasks t CROSS JOIN LATERAL (
             SELECT FROM results r
             WHERE r.task_id = t.id AND r.due_at <= (SELECT now()) LIMIT 1) AS first
@@ -100,8 +107,9 @@ class Lock(IntEnum):
     NONE = 0
     PROCESSES = 1
     ITEMS = 2
-    WORK = 3  # of others, and queues
-    LIMITS = 4
+    DEPTHS = 3
+    WORK = 4  # of others, and queues
+    LIMITS = 5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -187,6 +195,11 @@ def _rule(rule: pruning.Rule) -> Duty:
     return _prune(rule.table, lambda connection, _: pruning.prune(connection, rule))
 
 
+def _of_depths(name: str, step: Callable[[Connection, int], bool], first: Lock, last: Lock) -> Duty:
+    """Return a duty of crawls that track depths."""
+    return Duty(name, EVERY_SECOND, lambda c, done: step(c, done.crawl_id), first, last)
+
+
 def attend(connection: Connection, done: Round) -> bool:
     """Do a step of the duties of a crawl that nobody runs, if there is one with something due.
 
@@ -209,7 +222,7 @@ def _attend(connection: Connection, crawl_id: int, done: Round) -> bool:
         return False
     done.crawl_id, done.until = crawl_id, row.until
     if not runs.settle(connection, crawl_id):
-        do(connection, _OF_RESTING if row.rests else OF_CRAWL, done)
+        do(connection, _OF_RESTING if row.rests else _OF_UNATTENDED, done)
         if not done.has_more:
             return False
     done.attended += 1
@@ -224,7 +237,15 @@ OF_CRAWL = (
 )
 """What is done for a crawl: every second by its workers, else by whoever attends to it."""
 
-_OF_RESTING = tuple(duty for duty in OF_CRAWL if duty.do is not _stage_results)
+OF_DEPTHS = (
+    _of_depths("free pages", depth_sweeps.free, Lock.ITEMS, Lock.WORK),
+    _of_depths("sweep depths", depth_sweeps.sweep, Lock.ITEMS, Lock.WORK),
+    _of_depths("relax depths", relax.relax, Lock.DEPTHS, Lock.DEPTHS),
+)
+"""What is done, besides, for a crawl that tracks depths."""
+
+_OF_UNATTENDED = (*OF_CRAWL, *OF_DEPTHS)
+_OF_RESTING = tuple(duty for duty in _OF_UNATTENDED if duty.do is not _stage_results)
 
 OF_DATABASE = (
     *map(_rule, pruning.RULES),

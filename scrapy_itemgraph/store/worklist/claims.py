@@ -100,6 +100,11 @@ DROP = text("""
 """)
 
 
+DEPTHS = text("""
+    SELECT d.item_id, d.depth FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN depths d ON d.item_id = wanted.id AND d.depth < 2147483647
+""")
+
 # Waits for a claim of this worker that is under way, and holds further ones off.
 HOLD_WORKER = text("SELECT p.id FROM processes p WHERE p.id = :worker FOR NO KEY UPDATE")
 
@@ -120,7 +125,7 @@ BEFORE_CLAIM = text("""
     SELECT EXISTS (SELECT FROM cookies c WHERE c.crawl_id = :crawl) AS has_cookies,
         EXISTS (SELECT FROM logins l
             WHERE l.crawl_id = :crawl AND l.worker_id <> :worker) AS others_log_in,
-        c.names_freed, c.state AS crawl_state, c.ruleset_id
+        c.names_freed, c.state AS crawl_state, c.ruleset_id, c.tracks_depth
     FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)
 
@@ -137,6 +142,7 @@ def claim(
     admission: Admission | None = None,
     in_flight: InFlight | None = None,
     ruleset_id: int | None = None,
+    tracks_depth: bool = False,
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
@@ -144,7 +150,8 @@ def claim(
     stalled on, which is in flight at once, and nothing else is. `tokens` are new ones for each
     call, one for each claim that it may make; left out they are drawn here. Without `admission`
     nothing is limited. `in_flight` says which of the claims are in flight once this is committed;
-    without it none of them is. They keep to the rules of `ruleset_id`.
+    without it none of them is. They keep to the rules of `ruleset_id`. Where the crawl
+    `tracks_depth`, each says how deep its page is.
     """
     lives = sql_conditions.send_lives(connection, worker_id)
     admission = admission or Admission()
@@ -162,11 +169,20 @@ def claim(
     claims = _take(
         connection, found, worker_id, tokens or new_tokens(len(found)), tasks, ruleset_id=ruleset_id
     )
+    if tracks_depth and claims:
+        claims = _with_depths(connection, claims)
     if alone:
         in_flight = InFlight(room=len(claims))
     if not claims or in_flight is None:
         return claims
     return _put_in_flight(connection, worker_id, claims, in_flight, admission.slot_terms)
+
+
+def _with_depths(connection: Connection, claims: Sequence[Claim]) -> list[Claim]:
+    """Return claims with the depths of their pages; 0 where none is known yet."""
+    rows = connection.execute(DEPTHS, {"items": sorted({one.item_id for one in claims})})
+    depths = {row.item_id: row.depth for row in rows}
+    return [replace(one, depth=depths.get(one.item_id, 0)) for one in claims]
 
 
 def _put_in_flight(
@@ -342,11 +358,17 @@ class BeforeClaim(NamedTuple):
     names_freed: int
     crawl_state: str | None
     ruleset_id: int | None
+    tracks_depth: bool = False
 
 
 def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> BeforeClaim:
     """Return what a worker has to know of its crawl before it claims."""
     row = connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id}).one()
     return BeforeClaim(
-        row.has_cookies, row.others_log_in, row.names_freed or 0, row.crawl_state, row.ruleset_id
+        has_cookies=row.has_cookies,
+        others_log_in=row.others_log_in,
+        names_freed=row.names_freed or 0,
+        crawl_state=row.crawl_state,
+        ruleset_id=row.ruleset_id,
+        tracks_depth=bool(row.tracks_depth),
     )

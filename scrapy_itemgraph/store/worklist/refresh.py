@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from heapq import merge
 from itertools import filterfalse, islice, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from sqlalchemy import text
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, TextClause
 
     from scrapy_itemgraph.model.work import Pair
 
 # The outstanding pairs of some items, with the queue and kind of each (null: not made yet).
-WANTED = text(f"""
+_WANTED = f"""
     WITH called AS (
         SELECT DISTINCT i.id AS item_id, tt.task_id
         FROM unnest(CAST(:items AS bigint[])) AS touched(id)
@@ -58,8 +58,8 @@ WANTED = text(f"""
     LEFT JOIN kinds k ON k.task_id = t.id AND k.limit_ids = kept.limit_ids
     LEFT JOIN queues q
         ON q.crawl_id = i.crawl_id AND q.slot_id = coalesce(t.slot_id, i.slot_id)
-    LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
-    WHERE NOT coalesce(r.is_held, false) AND r.hold IS NULL
+    LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id{{of_depth}}
+    WHERE NOT coalesce(r.is_held, false) AND r.hold IS NULL{{in_depth}}
         AND (r.completed_at IS NULL
             OR {is_stale()})
         AND NOT EXISTS (
@@ -70,7 +70,29 @@ WANTED = text(f"""
                 AND (dr.completed_at IS NULL
                     OR dr.is_held OR dr.hold IS NOT NULL
                     OR {is_stale("dr", "dt")}))
-""")  # noqa: S608 - our own conditions
+"""  # noqa: S608 - our own conditions
+
+WANTED = text(_WANTED.format(of_depth="", in_depth=""))
+
+# The same where pages have a least depth, and those that are deeper than the crawl's limit wait. A
+# page without a row was found before depths were tracked, and is not looked at yet.
+WANTED_IN_DEPTH = text(
+    _WANTED.format(
+        of_depth="""
+    LEFT JOIN depths page ON page.item_id = i.id""",
+        in_depth="""
+        AND (page.depth IS NULL OR page.depth <= (
+            SELECT coalesce(c.depth_limit, 2147483647) FROM crawls c WHERE c.id = i.crawl_id))""",
+    )
+)
+
+TRACKS_DEPTH = text("""
+    SELECT i.tracks_depth FROM unnest(CAST(:items AS bigint[])) AS touched(id)
+    CROSS JOIN LATERAL (
+        SELECT c.tracks_depth FROM items i JOIN crawls c ON c.id = i.crawl_id
+        WHERE i.id = touched.id OFFSET 0) AS i
+    LIMIT 1
+""")
 
 # The work that stands of some items.
 STANDING = text("""
@@ -137,6 +159,14 @@ MOVE_WORK = text("""
 """)
 
 
+class Tracking(Protocol):
+    """A crawl of which it is known whether its pages have a least depth."""
+
+    @property
+    def tracks_depth(self) -> bool:
+        """Whether they have."""
+
+
 class _Work(NamedTuple):
     """Outstanding work, as it is to stand."""
 
@@ -155,6 +185,7 @@ def refresh(
     item_ids: Iterable[int],
     *,
     new: Iterable[Sequence[int]] = (),
+    crawl: Tracking | None = None,
 ) -> None:
     """Make the work of these (locked) items what is outstanding of them.
 
@@ -164,6 +195,7 @@ def refresh(
         new: Items that this transaction made, and which have none, in groups that are alike in
             all that decides about work: slot, tags, nice, not before. What is outstanding of
             the first of a group is so of all.
+        crawl: The crawl of the items; None: it is asked whether that tracks depth.
 
     """
     touched = set(item_ids)
@@ -172,8 +204,9 @@ def refresh(
     singles: list[tuple[int, _Work]] = []
     runs: list[Iterable[tuple[int, _Work]]] = [singles]  # each sorted
     awake: set[int] = set()
+    wanted = _wanted(connection, numbers, crawl)
     for part in sorted_chunks(connection, numbers, CHUNK):
-        added, moved = _refresh(connection, part, groups)
+        added, moved = _refresh(connection, part, groups, wanted)
         awake.update(work.queue_id for work in (*added, *moved))
         for work in sorted(added):
             if len(group := groups.get(work.item_id, ())) > 1:
@@ -188,15 +221,25 @@ def refresh(
     clear_gradually(connection, singles, groups, awake)
 
 
-def add_new(connection: Connection, groups: Iterable[Sequence[int]]) -> None:
+def _wanted(connection: Connection, items: Sequence[int], crawl: Tracking | None) -> TextClause:
+    """Return the statement that says what is outstanding of items of one crawl."""
+    if crawl is not None:
+        is_tracked = crawl.tracks_depth
+    else:
+        is_tracked = bool(items) and connection.scalar(TRACKS_DEPTH, {"items": items[:CHUNK]})
+    return WANTED_IN_DEPTH if is_tracked else WANTED
+
+
+def add_new(connection: Connection, groups: Iterable[Sequence[int]], crawl: Tracking) -> None:
     """Make the work of items that this transaction made, as `refresh` with `new` does, by COPY.
 
     It is for many of them, in a connection that no event loop waits for.
     """
     new = {group[0]: group for group in groups}
     added: list[_Work] = []
+    wanted = _wanted(connection, (), crawl)
     for part in chunks(connection, sorted(new)):
-        added += _refresh(connection, part, new)[0]
+        added += _refresh(connection, part, new, wanted)[0]
     runs = [zip(sorted(new[work.item_id]), repeat(work), strict=False) for work in added]
     texts = {work: _columns_text(work) for work in added}
     rows = [f"{item}\t{texts[work]}" for item, work in merge(*runs, key=_by_item)]
@@ -209,10 +252,10 @@ def _by_item(row: tuple[int, _Work]) -> tuple[int, int]:
 
 
 def _refresh(
-    connection: Connection, items: list[int], new: Collection[int]
+    connection: Connection, items: list[int], new: Collection[int], statement: TextClause
 ) -> tuple[Collection[_Work], Collection[_Work]]:
     """Move and withdraw work of some items; return what of it is missing, and what was moved."""
-    wanted = connection.execute(WANTED, {"items": items})
+    wanted = connection.execute(statement, {"items": items})
     old = [item for item in items if item not in new]
     found = connection.execute(STANDING, {"items": old}) if old else None
     rows, standing = wanted.all(), () if found is None else found.all()

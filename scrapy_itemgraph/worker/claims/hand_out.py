@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
+    from scrapy_itemgraph.worker.spider.link_depths import LinkDepths
     from scrapy_itemgraph.worker.spider.page_rules import PageRules
     from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
 
@@ -46,6 +47,7 @@ class HandOut:
     callbacks: CallbackTasks
     page_rules: PageRules
     tasks: Mapping[str, Task]
+    depths: LinkDepths
     keep_logs: int
     begun: int = 0
 
@@ -90,6 +92,8 @@ class HandOut:
                 self.page_rules.prepare(request, execution)
             if not task.is_callback:
                 request_legs.put(request, leg)  # or the next item might get the same object
+            if claim.depth is not None:
+                self.depths.stamp(request, claim.depth)
             if claim.is_saved:
                 request.meta[request_slots.NO_DOWNLOAD] = True
             request_slots.slot_of(request)  # which some URLs do not have

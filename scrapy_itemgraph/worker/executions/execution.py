@@ -210,6 +210,8 @@ class Execution:
     links_refused: int = 0  # by these
     agents: tuple[bytes | None, bytes] | None = None  # its request's user agent, and the rules'
     page: PageRecord | None = None  # what is told of its page, where that is kept
+    links: set[str] | None = None  # keys of known names that its page links to; None: not tracked
+    roots: set[str] = field(default_factory=set)  # keys of names whose depth begins anew
     _outputs: int = 0
     _began: float | None = None
 
@@ -217,6 +219,8 @@ class Execution:
         self.allow_failure = self.claim is None or (
             self.task is not None and self.task.allow_failure
         )
+        if self.claim is not None and self.claim.depth is not None:
+            self.links = set()
 
     @property
     def is_of_task(self) -> bool:
@@ -290,6 +294,8 @@ class Execution:
             self.attached.clear()
             self.scraped.clear()
             self.discovered.clear()
+            if self.links is not None:
+                self.links.clear()
             raise TooManyOperationsError(
                 f"{self.where}: more than {self.most:,} operations, requests and items, the most "
                 "that one execution may have; a callback that does not end? If it is meant, raise "
@@ -358,6 +364,8 @@ class Execution:
             items_scraped=self.items_scraped,
             attached=() if self.is_doomed else tuple(self.attached),
             page=page,
+            links=() if self.is_doomed or self.links is None else self.links,
+            roots=self.roots,
         )
 
     def _committed_operations(self) -> tuple[Operation, ...]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy import Request
 from scrapy.spidermiddlewares.referer import RefererMiddleware
 
+from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.spider.validation import TTL
@@ -53,6 +54,7 @@ class EarlyLinks:
         self._duplicates = duplicates
         self._has_tasks = has_tasks
         self._longest = crawler.settings.getint("URLLENGTH_LIMIT")
+        self._has_depth_limit = bool(crawler.settings.getint("DEPTH_LIMIT"))
         self.identities = identities
         self.enqueuer = enqueuer
         self.page_rules = page_rules
@@ -61,6 +63,8 @@ class EarlyLinks:
         """Return what takes the links of a response; None if each has to go the whole way."""
         if execution.is_of_task or execution.is_login:
             return None  # its requests are its own
+        if self._has_depth_limit and execution.links is None:
+            return None  # Scrapy looks how deep each is
         if not self._are_middlewares_scrapys or not self._duplicates.are_unheard:
             return None
         return PageLinks(self, execution, response)
@@ -70,7 +74,7 @@ class EarlyLinks:
         settings = self._crawler.settings
         if self._has_tasks:  # a request to a task is an error, known or not
             return False
-        if settings.getint("DEPTH_LIMIT") or settings.getbool("DEPTH_STATS_VERBOSE"):
+        if settings.getbool("DEPTH_STATS_VERBOSE"):
             return False
         middlewares: list[Any] = list(self._crawler.engine.scraper.spidermw.middlewares)
         classes = [type(one) for one in middlewares]
@@ -150,6 +154,8 @@ class PageLinks:
             if not early.may_filter:
                 return False
             self._filtered += 1
+            if execution.links is not None:
+                execution.links.add(item_names.hex_key(name))
         else:
             kind = early.kind(output)
             pattern = self._patterns.get(kind)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
+    from scrapy_itemgraph.worker.spider.link_depths import LinkDepths
     from scrapy_itemgraph.worker.spider.page_rules import PageRules
     from scrapy_itemgraph.worker.spider.redirects import Redirects
     from scrapy_itemgraph.worker.spider.request_ids import Identity
@@ -62,6 +63,7 @@ class Enqueuer:
     duplicates: Duplicates
     page_rules: PageRules
     stats: StatsCollector
+    depths: LinkDepths
     most_held: int  # requests that cannot be stored, carried at a time
     _known: KnownNames = field(default_factory=lambda: KnownNames(_MOST_KNOWN))
     _freed: tuple[int, int] = (0, 0)  # `names_freed` of the graph when these were known
@@ -76,7 +78,10 @@ class Enqueuer:
         """
         try:
             identity = self.operations.identify(request, execution)
-            if identity.again is None and self._is_known(identity, execution):
+            is_known = identity.again is None and self._is_known(identity, execution)
+            if execution.links is not None:
+                self.depths.note(request, identity.name, execution, is_known=is_known)
+            if is_known:
                 return Discovery(identity, is_known=True)
             operation = self.operations.operation(request, identity, execution)
             return Discovery(identity, is_known=False, operation=operation)

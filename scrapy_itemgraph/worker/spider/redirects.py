@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import UnstorableError
+from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import CreateAlias
 from scrapy_itemgraph.model.work import Redirect, RedirectAnswer
 from scrapy_itemgraph.serialize import requests
@@ -82,9 +83,9 @@ class Redirects:
             batch, self._waiting = self._waiting, []
             answers = await self.graph.claims.redirect([move for *_, move in batch])
             await self.sessions.refresh_cookies([request for request, *_ in batch])
-            for (request, leg, _), answer in zip(batch, answers, strict=True):
+            for (request, leg, move), answer in zip(batch, answers, strict=True):
                 try:
-                    self._go_on(request, leg, answer)
+                    self._go_on(request, leg, answer, move.name)
                 except Exception as error:  # noqa: BLE001 - a slot or a filter of the user's
                     self.active.fail(leg.execution, error, url=request.url)
                     leg.close()
@@ -110,12 +111,14 @@ class Redirects:
         except UnstorableError:  # after a crash it begins where it was yielded
             return None
 
-    def _go_on(self, request: Request, leg: Leg, answer: RedirectAnswer) -> None:
+    def _go_on(self, request: Request, leg: Leg, answer: RedirectAnswer, name: str | None) -> None:
         if not leg.is_open:
             return
         if answer is RedirectAnswer.ON:
             self.queue.push_follow_up(request, leg)
         elif answer is RedirectAnswer.TAKEN:
+            if leg.execution.links is not None and name is not None:
+                leg.execution.links.add(item_names.hex_key(name))
             self._leave(request, leg)
             leg.close()
         else:

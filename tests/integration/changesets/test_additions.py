@@ -85,8 +85,7 @@ def outcome(connection, crawl, add):
     """Return the notes of what `add` did, and the graph after it."""
     crawl.do(*BEFORE)
     engine.hot_path(connection)
-    now = crawls.share_crawl(connection, crawl.id).now
-    notes = add(now)
+    notes = add(crawls.share_crawl(connection, crawl.id))
     oracle.assert_worklist_is_true(connection, crawl.id)
     oracle.assert_rows_have_items(connection)
     rows = connection.execute(sa.text(STATE), {"crawl": crawl.id}).all()
@@ -109,7 +108,7 @@ def test_it_means_the_same_as_apply(connection, created):
         at_once = outcome(
             connection,
             other,
-            lambda now: additions.add(connection, plain, crawl_id=other.id, now=now),
+            lambda shared: additions.add(connection, plain, crawl=shared),
         )
         nested.rollback()
 
@@ -141,8 +140,7 @@ def test_two_ids_of_one_key_are_refused(connection, monkeypatch):
         additions.add(
             connection,
             additions.of([ops.CreateItem("B")]),
-            crawl_id=crawl.id,
-            now=connection.scalar(engine.NOW),
+            crawl=crawls.share_crawl(connection, crawl.id),
         )
 
 

@@ -499,7 +499,7 @@ def test_what_frames_claims_and_commits_touches_few_rows(million, step):
         assert stored_claims.release(step, claims[:5], worker) == 5
 
     check(explained)
-    assert before == (False, False, 0, None, None)
+    assert before == (False, False, 0, None, None, False)
     assert freed.names_freed == 0
 
 

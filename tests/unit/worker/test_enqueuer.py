@@ -14,6 +14,7 @@ from scrapy_itemgraph.model.work import Applied, Note, Outcome, RedirectAnswer
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider.enqueuer import Enqueuer
+from scrapy_itemgraph.worker.spider.link_depths import LinkDepths
 from scrapy_itemgraph.worker.spider.redirects import Redirects
 
 OTHER = "http://a.example/other"
@@ -40,6 +41,7 @@ def parts_with(**settings: Any) -> Parts:
         duplicates=parts.duplicates,
         page_rules=parts.page_rules,
         stats=parts.crawler.stats,
+        depths=LinkDepths(parts.crawler),
         most_held=1,
     )
     return parts

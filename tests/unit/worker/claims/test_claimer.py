@@ -18,6 +18,7 @@ from scrapy_itemgraph.worker.claims.claimer import Claimer
 from scrapy_itemgraph.worker.claims.hand_out import HandOut
 from scrapy_itemgraph.worker.claims.no_work_left import NoWorkLeft
 from scrapy_itemgraph.worker.claims.suspects import Suspects
+from scrapy_itemgraph.worker.spider.link_depths import LinkDepths
 from scrapy_itemgraph.worker.spider_start import SpiderStart
 
 
@@ -114,6 +115,7 @@ def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Clai
             callbacks=parts.callbacks,
             page_rules=parts.page_rules,
             tasks={"parse": tasks.of_callback("parse", {})},
+            depths=LinkDepths(parts.crawler),
             keep_logs=0,
         ),
         no_work_left=NoWorkLeft(

@@ -20,7 +20,7 @@ def test_a_claims_request_keeps_to_its_slots_and_its_tasks_limits():
     limiters = Limiters(lambda _: Terms(), lambda _: None)
     declared = SimpleNamespace(declared=DECLARED, of_strays=(1,))
     lanes = Lanes(limiters, declared, first_delay=5.0)
-    execution = Execution(where="here", on_end=lambda _: None, claim=SimpleNamespace())
+    execution = Execution(where="here", on_end=lambda _: None, claim=SimpleNamespace(depth=None))
     execution.limits = (2,)
     leg = execution.open_leg(is_own=True)
 
