@@ -148,6 +148,7 @@ bench-parts: $(READY) ## figures of single parts, as ratios measured side by sid
 	$(BIN)/python tests/benchmarks/bench_politeness.py
 	$(BIN)/python tests/benchmarks/bench_slots.py
 	$(BIN)/python tests/benchmarks/bench_links.py
+	$(BIN)/python tests/benchmarks/bench_rules.py
 	$(BIN)/python tests/benchmarks/bench_worklist.py
 	$(BIN)/python tests/benchmarks/bench_start.py
 	$(BIN)/python tests/benchmarks/bench_add.py

@@ -42,7 +42,14 @@ from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.settings import blob_store
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import page_search, queues
-from scrapy_itemgraph.store.admin import crawl_changes, explain, item_pages, outstanding, status
+from scrapy_itemgraph.store.admin import (
+    crawl_changes,
+    explain,
+    explain_rules,
+    item_pages,
+    outstanding,
+    status,
+)
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.worklist import refresh
 
@@ -381,7 +388,8 @@ class ItemGraph:
 
         def run(connection: Connection, crawl_id: int) -> list[explain.Explanation]:
             number = item_id(connection, crawl_id, name)
-            return explain.explain(connection, crawl_id, number, task)
+            found = explain.explain(connection, crawl_id, number, task)
+            return explain_rules.with_rules(connection, crawl_id, number, found)
 
         return self._transactions.of_known(task, run)
 

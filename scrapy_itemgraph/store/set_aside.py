@@ -24,29 +24,32 @@ if TYPE_CHECKING:
 
 STEP = 1000  # items that are looked at in a transaction
 
-# The pairs that items' tags call for; one that never ran gets its row.
+# The pairs that items' tags call for; one that never ran gets its row. It is looked at by item
+# (OFFSET 0): a planner might begin with all tags of the database.
 HOLD = text("""
     INSERT INTO results (item_id, task_id, task_version, is_successful, created_at, run, hold)
-    SELECT called.item_id, t.id, t.version, false, clock_timestamp(), called.run, :hold
-    FROM (
-        SELECT DISTINCT i.id AS item_id, tt.task_id, c.run
-        FROM unnest(CAST(:items AS bigint[])) AS given(id)
-        JOIN items i ON i.id = given.id
-        JOIN crawls c ON c.id = i.crawl_id
-        JOIN tags g ON g.item_id = i.id
-        JOIN task_tags tt ON tt.crawl_id = i.crawl_id AND tt.tag_name = g.tag_name) AS called
+    SELECT given.id, t.id, t.version, false, clock_timestamp(),
+        (SELECT c.run FROM crawls c WHERE c.id = t.crawl_id), :hold
+    FROM unnest(CAST(:items AS bigint[])) AS given(id)
+    CROSS JOIN LATERAL (
+        SELECT DISTINCT tt.task_id
+        FROM tags g JOIN task_tags tt ON tt.crawl_id = g.crawl_id AND tt.tag_name = g.tag_name
+        WHERE g.item_id = given.id OFFSET 0) AS called
     JOIN tasks t ON t.id = called.task_id AND t.is_registered
-    ORDER BY called.item_id, t.id
+    ORDER BY given.id, t.id
     ON CONFLICT (item_id, task_id) DO UPDATE SET hold = excluded.hold
         WHERE results.hold IS DISTINCT FROM excluded.hold
     RETURNING item_id
 """)
 
 FREE = text("""
-    UPDATE results r SET hold = NULL
-    FROM unnest(CAST(:items AS bigint[])) AS given(id)
-    WHERE r.item_id = given.id AND r.hold = :hold
-    RETURNING r.item_id
+    UPDATE results SET hold = NULL
+    WHERE ctid = ANY (ARRAY(
+        SELECT held.ctid FROM unnest(CAST(:items AS bigint[])) AS given(id)
+        CROSS JOIN LATERAL (
+            SELECT r.ctid, r.hold FROM results r WHERE r.item_id = given.id OFFSET 0) AS held
+        WHERE held.hold = :hold))
+    RETURNING item_id
 """)
 
 # Items behind a given one: of a crawl, with a tag, or set aside; and which of them are meant.

@@ -103,7 +103,11 @@ def test_pages_that_rules_skip_are_set_aside_at_their_turn_and_taken_back_by_app
     assert run.stats["finish_reason"] == "finished"
     assert "60 skipped" in run.log
 
+    day = f"{project.site_url}/calendar/5"
+    why = project.scrapy("itemgraph", "explain", day).output
+    assert "rule 1 (/calendar/) skips it" in why
     rules(project, "add", "/calendar/5$", "--no-skip")
+    assert "no rule skips it now" in project.scrapy("itemgraph", "explain", day).output
     assert rules(project, "diff")["freed"] == 1
     rules(project, "apply", "--wait")
     assert len(set_aside(project)) == 59

@@ -35,6 +35,7 @@ from scrapy_itemgraph.model.operations import (
     UpdateMetadata,
 )
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.model.rules import PageRule, Ruleset
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import (
@@ -69,6 +70,8 @@ from scrapy_itemgraph.store.registry import (
     crawls,
     duties,
     item_sweeps,
+    rule_sweeps,
+    rulesets,
     runs,
     workers,
 )
@@ -602,6 +605,31 @@ def test_a_sweep_touches_few_rows(million, step):
         assert item_sweeps.sweep(step, million.id)
 
     check(explained, item_sweeps.SWEEP_STEP)
+
+
+def test_applying_rules_touches_few_rows(million, step, monkeypatch):
+    """MNB-11: a step of rules looks at the next work of all crawls, and at what is skipped."""
+    monkeypatch.setattr(rule_sweeps, "STEP", BATCH)
+    engines.hot_path(step)
+    rule = PageRule(match="one\\.example", skip=True)
+    rulesets.put(step, million.id, Ruleset(rules=(rule,)), after=0, by="a test")
+    rule_sweeps.begin(step, million.id)
+    middle = {"at": million.item_at(0.5), "task": None}
+    at = sa.text("UPDATE sweeps SET after_item_id = :at, task_id = :task")
+    step.execute(at, middle)
+
+    with explaining(step) as explained:
+        item_sweeps.sweep(step, million.id)
+    check(explained)
+    rulesets.put(step, million.id, Ruleset(), after=1, by="a test")
+    step.execute(at, middle | {"task": million.task_id("parse")})
+    with explaining(step) as explained:
+        item_sweeps.sweep(step, million.id)
+
+    check(explained)
+    counts = step.execute(sa.text("SELECT held, freed FROM sweeps")).one()
+    assert counts.held > 0
+    assert counts.held == counts.freed
 
 
 def test_a_take_over_touches_few_rows(million, step):
