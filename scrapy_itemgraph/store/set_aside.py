@@ -141,27 +141,42 @@ def free(connection: Connection, items: Sequence[int], why: Hold) -> set[int]:
 
 
 # Work that is ready, is tried again or is claimed, up to a number; each part has an index.
-IN_WORK = text(f"""
+_IN_WORK = f"""
     SELECT count(*) FROM (
         (SELECT FROM queues q CROSS JOIN LATERAL (
             SELECT FROM work w
-            WHERE w.queue_id = q.id AND {IS_READY_BESIDE_OTHERS} LIMIT :most) AS ready
-        WHERE q.crawl_id = :crawl LIMIT :most)
+            WHERE w.queue_id = q.id AND {IS_READY_BESIDE_OTHERS} LIMIT {{most}}) AS ready
+        WHERE q.crawl_id = :crawl LIMIT {{most}})
         UNION ALL
-        (SELECT FROM work w WHERE w.crawl_id = :crawl AND {IS_READY_ALONE} LIMIT :most)
+        (SELECT FROM work w WHERE w.crawl_id = :crawl AND {IS_READY_ALONE} LIMIT {{most}})
         UNION ALL
         (SELECT FROM work w
         WHERE w.crawl_id = :crawl AND w.not_before IS NOT NULL AND w.tries <> 0
-            AND w.token IS NULL LIMIT :most)
+            AND w.token IS NULL LIMIT {{most}})
         UNION ALL
         (SELECT FROM processes p CROSS JOIN LATERAL (
             SELECT FROM work w
-            WHERE w.worker_id = p.id AND w.token IS NOT NULL LIMIT :most) AS claimed
-        WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL LIMIT :most)
-        LIMIT :most) AS counted
-""")  # noqa: S608 - our own conditions
+            WHERE w.worker_id = p.id AND w.token IS NOT NULL LIMIT {{most}}) AS claimed
+        WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL LIMIT {{most}})
+        LIMIT {{most}}) AS counted
+"""  # noqa: S608 - our own conditions
+IN_WORK = text(_IN_WORK.format(most=":most"))
 
-DRIPFEED = text("SELECT dripfeed FROM crawls WHERE id = :crawl")
+# Whether pages of a crawl's stash become work by themselves.
+HAS_STASH = """(SELECT c.dripfeed FROM crawls c WHERE c.id = :crawl) IS NOT NULL AND EXISTS (
+            SELECT FROM tasks t CROSS JOIN LATERAL (
+                SELECT FROM results r WHERE r.task_id = t.id AND r.hold = 'stashed' LIMIT 1) AS held
+            WHERE t.crawl_id = :crawl)"""
+
+_DRIPFEED = "SELECT dripfeed FROM crawls WHERE id = :crawl"
+DRIPFEED = text(_DRIPFEED)
+
+# Whether the dripfeed is to free something. Where what is in work cannot be claimed, since its task
+# is disabled or its website blocked, nothing more comes of the stash, and no run waits for it.
+DRIPS = f"""CASE WHEN ({_DRIPFEED}) IS NULL THEN false
+            ELSE ({HAS_STASH}) AND
+                ({_IN_WORK.format(most=f"(SELECT coalesce(({_DRIPFEED}), 0))")}) < ({_DRIPFEED})
+            END"""
 
 SET_DRIPFEED = text("UPDATE crawls SET dripfeed = :pages WHERE id = :crawl")
 

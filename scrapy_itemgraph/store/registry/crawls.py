@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.input_checks import CrawlNameError
+from scrapy_itemgraph.store.set_aside import HAS_STASH
 from scrapy_itemgraph.store.sql_conditions import (
     HAS_DEPTH_WORK,
     IS_READY_ALONE,
@@ -41,12 +42,6 @@ MAKE_CRAWL = text("""
 """)
 
 FIND_CRAWL = text("SELECT id FROM crawls WHERE name = :name")
-
-# Whether pages of a crawl's stash become work by themselves.
-HAS_STASH = """(SELECT c.dripfeed FROM crawls c WHERE c.id = :crawl) IS NOT NULL AND EXISTS (
-            SELECT FROM tasks t CROSS JOIN LATERAL (
-                SELECT FROM results r WHERE r.task_id = t.id AND r.hold = 'stashed' LIMIT 1) AS held
-            WHERE t.crawl_id = :crawl)"""
 
 # Each row of `work` is of one of four kinds, and each of these has an index.
 HAS_WORK = text(f"""

@@ -11,7 +11,8 @@ from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.tallies import added_up
 from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine, server_clock
-from scrapy_itemgraph.store.registry.crawls import HAS_STASH, HAS_WORK
+from scrapy_itemgraph.store.registry.crawls import HAS_WORK
+from scrapy_itemgraph.store.set_aside import DRIPS
 from scrapy_itemgraph.store.sql_conditions import (
     HAS_DEPTH_WORK,
     IS_DEAD,
@@ -183,7 +184,7 @@ REMAINING = text(f"""
             SELECT FROM processes o JOIN work w ON w.worker_id = o.id AND w.token IS NOT NULL
             WHERE o.crawl_id = :crawl AND o.stopped_at IS NULL) AS claimed,
         EXISTS (SELECT FROM sweeps s WHERE s.crawl_id = :crawl)
-            OR ({HAS_STASH})
+            OR {DRIPS}
             OR {HAS_DEPTH_WORK} AS sweeping,
         (SELECT greatest(0, {seconds_until("w.not_before")})
             FROM work w JOIN kind ON kind.id = w.kind_id JOIN queues q ON q.id = w.queue_id

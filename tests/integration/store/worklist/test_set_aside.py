@@ -10,8 +10,11 @@ from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.operations import CreateItem, Expire, MergeItem, RemoveTag, UpdateData
 from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import set_aside
 from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.registry import runs, tasks
+from scrapy_itemgraph.store.worklist import claims
 
 
 @pytest.fixture
@@ -34,6 +37,14 @@ def free(crawl, *names, why=Hold.SKIPPED):
     freed = set_aside.free(crawl.connection, numbers, why)
     oracle.assert_worklist_is_true(crawl.connection, crawl.id)
     return len(freed)
+
+
+def remaining(crawl):
+    """Return what is left of the crawl for a worker that may claim all that is enabled."""
+    kinds = claims.open_kinds(crawl.connection, crawl.id, 0, crawl.registration.tasks)
+    until = crawl.connection.scalar(engine.NOW)
+    numbers = [kind.id for kind in kinds]
+    return runs.remaining(crawl.connection, crawl.id, kinds=numbers, until=until)
 
 
 @pytest.mark.parametrize("why", list(Hold))
@@ -195,6 +206,31 @@ def test_a_stash_is_let_in_as_others_are_done(crawl):
     assert not idle
     assert first == ["0 parse", "1 parse"]
     assert (claim.item.id, crawl.worklist()) == ("1", ["2 parse"])
+
+
+def test_no_run_waits_for_a_stash_of_which_nothing_more_comes(crawl):
+    """MNB-7: where a task is disabled, what is freed of it stays; a run ends, and says so."""
+    crawl.do(*(CreateItem(f"{number}", ["page"]) for number in range(3)))
+    hold(crawl, *(f"{number}" for number in range(3)), why=Hold.STASHED)
+    set_aside.set_dripfeed(crawl.connection, crawl.id, 2)
+    (number,) = crawl.registration.tasks
+
+    waits = remaining(crawl)
+    crawl.sweep()
+    has_work = remaining(crawl)
+    tasks.set_enabled(crawl.connection, crawl.id, number, enabled=False)
+    is_disabled = remaining(crawl)
+    tasks.set_enabled(crawl.connection, crawl.id, number, enabled=True)
+    crawl.done("0")
+    goes_on = remaining(crawl)
+    set_aside.set_dripfeed(crawl.connection, crawl.id, None)
+    crawl.done("1")
+
+    assert waits.sweeping
+    assert (has_work.sweeping, has_work.claimable) == (False, True)
+    assert is_disabled.is_over
+    assert goes_on.sweeping
+    assert remaining(crawl).is_over
 
 
 @pytest.fixture
