@@ -94,7 +94,10 @@ def simulate(call: Call) -> int:
     run.start()
     document = run.document()
     call.write(document, simulation_lines.lines(document, run.simulation, call.given.category))
-    return 0 if document["outcome"] in {Outcome.OK, Outcome.GONE} else _FAILED
+    return 0 if document["outcome"] in _GOOD else _FAILED
+
+
+_GOOD = {Outcome.OK, Outcome.GONE, Outcome.SKIPPED}
 
 
 def _wanted(call: Call, spider_class: type[Spider]) -> SimulationPlan | PlainPage:

@@ -94,6 +94,12 @@ def _outcome(document: dict[str, Any]) -> Iterator[str]:
     elif outcome == Outcome.GONE:
         held = "pair" if document["method"] is None else "page"
         yield f"    the {held} would be held, and there would be no failure"
+    elif outcome == Outcome.SKIPPED:
+        yield from printing.paragraph(
+            "the crawl's rules skip it: it would be set aside, and not asked for; scrapy itemgraph "
+            "rules test says by which rule. A saved page (--response) is looked at all the same",
+            indent=_BODY,
+        )
     elif outcome != Outcome.OK:
         is_kept = document["allow_failure"] and not document["dropped"]
         is_page = document["method"] is not None

@@ -111,9 +111,8 @@ HOLD_QUEUES = text("""
 """)
 
 SLEEPING_QUEUES = text("""
-    SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    JOIN queues q ON q.id = wanted.id
-    WHERE NOT q.is_live
+    SELECT q.id FROM queues q
+    WHERE q.id = ANY (CAST(:queues AS int[])) AND NOT q.is_live
     FOR NO KEY UPDATE OF q
 """)
 

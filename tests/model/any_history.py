@@ -42,6 +42,8 @@ from scrapy_itemgraph.model import operations as ops
 if TYPE_CHECKING:
     from model.operations import Enqueue
 
+SITES = ("a.example", "b.example/2", "c.example")  # of which items have URLs
+
 
 class AnyHistory(RuleBasedStateMachine):
     """A crawl to which anything happens, twice; `connection` and `folders` are the test's."""
@@ -403,6 +405,20 @@ class AnyHistory(RuleBasedStateMachine):
         self.both.apply(*between)
         self.both.notice()
         self.both.set_aside(name, None, "skipped")
+
+    @rule(patterns=st.lists(st.sampled_from(SITES), max_size=2, unique=True), applied=st.booleans())
+    def change_rules(self, patterns: list[str], applied: bool) -> None:
+        """Put rules in force that skip websites, or none any more; apply them to what waits."""
+        self.both.notice()
+        self.both.put_rules(patterns)
+        if applied:
+            self.both.apply_rules()
+
+    @rule(outcomes=st.lists(st.one_of(st.just("skipped"), endings), min_size=1, max_size=3))
+    def skip_at_their_turn(self, outcomes: list[str]) -> None:
+        """Let executions end as rules have it, beside others."""
+        claims = self.both.claim(len(outcomes))
+        self.both.end([(one, {"outcome": end}) for one, end in zip(claims, outcomes, strict=False)])
 
     @rule(task=task_names, enabled=st.booleans())
     def switch(self, task: str, enabled: bool) -> None:

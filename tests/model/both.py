@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.blobs import DATABASE
 from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest
+from scrapy_itemgraph.model.rules import PageRule, Ruleset
 from scrapy_itemgraph.model.work import Outcome, Redirect
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
@@ -338,6 +340,21 @@ class Both:
             assert self.model.names.get(name) is None
         else:
             self.model.set_aside(name, hold, freed)
+
+    def put_rules(self, patterns: Sequence[str]) -> None:
+        """Have rules skip pages from the next claim on."""
+        rules = tuple(PageRule(match=re.escape(one), skip=True) for one in patterns)
+        self.people.rules.put(Ruleset(rules=rules), by="a person")
+        self.model.put_rules(patterns)
+
+    def apply_rules(self) -> None:
+        """Apply the rules to what waits, to the end, if there are any."""
+        if not self.model.ever_skipped:
+            return
+        self.people.rules.apply()
+        while self.people.rules.apply_step():
+            pass
+        self.model.apply_rules()
 
     def switch(self, task: str, *, enabled: bool) -> None:
         """Enable or disable a task."""

@@ -43,6 +43,8 @@ class Crawl(ItemGraph):
         super().__init__()
         self.tasks = dict(tasks)
         self.registered = set(tasks)
+        self.skips: set[str] = set()  # parts of URLs, of the rules in force
+        self.ever_skipped: set[str] = set()
 
     # Claims
 
@@ -130,12 +132,16 @@ class Crawl(ItemGraph):
         what will be tried again: it is given back first.
         """
         self.stopped = {task for task in self.tasks if self.is_stopped(task)}
-        first = [one for one in ends if one.outcome in {"retry", "released"}]
+        first = [one for one in ends if one.outcome in {"retry", "released", "skipped"}]
+        skipped = [self.claimed(one.token) for one in ends if one.outcome == "skipped"]
         became_of = {one.token: self._commit(one) for one in first}
         became = []
         for one in ends:
             became.append(became_of[one.token] if one in first else self._commit(one))
             self.tick += 1
+        for pair in skipped:  # last, as what the batch left of its item calls for
+            if pair is not None and pair.item in self.items:
+                self._set_aside(pair.item, "skipped")
         self._end_step()
         return became
 
@@ -296,11 +302,34 @@ class Crawl(ItemGraph):
         if hold is None:
             item.holds = {task: why for task, why in item.holds.items() if why != freed}
         else:
-            for task in self.registered:
-                if self.is_called_for(Pair(number, task)):
-                    item.holds[task] = hold
-                    item.results.setdefault(task, Result(self.tick, run=self.run))
+            self._set_aside(number, hold)
         self._end_step()
+
+    def _set_aside(self, number: int, hold: str) -> None:
+        item = self.items[number]
+        for task in self.registered:
+            if self.is_called_for(Pair(number, task)):
+                item.holds[task] = hold
+                item.results.setdefault(task, Result(self.tick, run=self.run))
+
+    def put_rules(self, patterns: Sequence[str]) -> None:
+        """Have pages skipped at their turn whose URL has one of these parts (MNB-11)."""
+        self.skips = set(patterns)
+        self.ever_skipped |= self.skips
+
+    def apply_rules(self) -> None:
+        """Set aside what waits and rules skip; take back what rules once skipped and do not now."""
+        for pair, work in list(self.work.items()):
+            if work.token is None and self._has(pair.item, self.skips):
+                self._set_aside(pair.item, "skipped")
+        for number, item in self.items.items():
+            if self._has(number, self.ever_skipped) and not self._has(number, self.skips):
+                item.holds = {task: why for task, why in item.holds.items() if why != "skipped"}
+        self._end_step()
+
+    def _has(self, number: int, parts: Iterable[str]) -> bool:
+        url = self.items[number].data.get("url")
+        return isinstance(url, str) and any(part in url for part in parts)
 
     def switch(self, task: str, *, enabled: bool) -> None:
         """Enable a task, or disable it."""

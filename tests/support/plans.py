@@ -127,7 +127,7 @@ BUDGETS = {
     "rule_sweeps.SKIPPED": 60,
     "rule_sweeps.WAITING": 60,
     "rulesets.ONE": 10,
-    "set_aside.FREE": 60,
+    "set_aside.FREE": 160,
     "set_aside.HOLD": 250,
     "timers.CLEAR_TIMERS": 40,
     "expired_results.DUE_RESULTS": 50,

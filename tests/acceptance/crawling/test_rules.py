@@ -97,7 +97,9 @@ def test_pages_that_rules_skip_are_set_aside_at_their_turn_and_taken_back_by_app
     assert site.of("/calendar/") == []
     assert len(site.of("/page/")) == 30
     assert run.stats["itemgraph/skipped"] == len(set_aside(project)) == 60
-    skipped = project.rows("SELECT DISTINCT outcome, ruleset_id IS NULL FROM attempts ORDER BY 1")
+    skipped = project.rows(
+        "SELECT DISTINCT outcome, ruleset_id IS NULL FROM attempts ORDER BY 1, 2"
+    )
     assert skipped == [("ok", False), ("ok", True), ("skipped", False)]
     assert project.rows("SELECT count(*) FROM failures") == [(0,)]
     assert run.stats["finish_reason"] == "finished"
@@ -106,6 +108,8 @@ def test_pages_that_rules_skip_are_set_aside_at_their_turn_and_taken_back_by_app
     day = f"{project.site_url}/calendar/5"
     why = project.scrapy("itemgraph", "explain", day).output
     assert "rule 1 (/calendar/) skips it" in why
+    simulated = project.scrapy("itemgraph", "simulate", "s", "parse_day", day)
+    assert (simulated.code, "the crawl's rules skip it" in simulated.output) == (0, True)
     rules(project, "add", "/calendar/5$", "--no-skip")
     assert "no rule skips it now" in project.scrapy("itemgraph", "explain", day).output
     assert rules(project, "diff")["freed"] == 1
