@@ -69,7 +69,7 @@ CLOSE = text("DELETE FROM depth_sweeps WHERE id = :sweep")
 
 OPEN = text("""
     INSERT INTO depth_sweeps (crawl_id, phase, low, high, after_depth)
-    VALUES (:crawl, :phase, :low, :high, CAST(:low AS int) - 1)
+    VALUES (:crawl, :phase, :low, :high, :low)
 """)
 
 # A page that is there and has no row was found before depths were tracked: it begins a path unless
