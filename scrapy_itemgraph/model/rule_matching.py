@@ -61,12 +61,17 @@ class CompiledRules:
         self.skips_none = self._skip.is_always(False)
         self.asks_plainly = not (self._user_agent.rules or self._hook.rules)
 
-    def accepts(self, url: str) -> bool:
-        """Tell whether a link to a URL makes a page of the crawl."""
+    def accepts(self, url: str, *, is_needed: bool = False) -> bool:
+        """Tell whether a link to a URL makes a page of the crawl.
+
+        What a page needs, such as its pictures, is refused by a rule that matches it alone.
+        """
         if self.accepts_all:
             return True
         rule = self._accept.of(url)
-        return self.ruleset.accept if rule is None else bool(rule.accept)
+        if rule is None:
+            return is_needed or self.ruleset.accept
+        return bool(rule.accept)
 
     def skips(self, url: str) -> bool:
         """Tell whether the page of a URL is set aside when it is its turn."""

@@ -102,7 +102,7 @@ class SiteSpider(scrapy.Spider):
         inline, home = meta.get(_INLINE, 0), self._home(response)
         follows = self._scope.has(response.url, home) and not references.forbids_links(response)
         linked = {} if home is None else {_HOME: home}
-        needed = {_INLINE: inline + 1, "depth_reset": True}
+        needed = {_INLINE: inline + 1, "depth_reset": True, "itemgraph_needed": True}
         seen = {response.url}
         for kind, url in references.of(response):
             if url in seen:

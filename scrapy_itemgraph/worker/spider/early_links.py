@@ -17,6 +17,7 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.worker.spider.page_rules import NEEDED
 from scrapy_itemgraph.worker.spider.validation import TTL
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class PageLinks:
         if not early.is_plain(output):
             return False
         if self._rules is not None and not self._rules.accepts(output.url):
-            if output.url == self._response.url:
+            if output.url == self._response.url or output.meta.get(NEEDED):
                 return False
             self._refused += 1
             execution.count_output()

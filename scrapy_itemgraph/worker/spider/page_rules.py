@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.rule_matching import CompiledRules
     from scrapy_itemgraph.worker.executions.execution import Execution, Leg
 
+NEEDED = "itemgraph_needed"
+"""In a request's meta: it is for what a page needs, such as a picture, and not for a link."""
+
 _AGENT = "User-Agent"
 _HOOKS = "ITEMGRAPH_HOOKS"
 
@@ -48,7 +51,9 @@ class PageRules:
             self.prepare(request, leg.execution)
             return True
         own = leg.request
-        if rules.accepts(request.url) or (own is not None and own.url == request.url):
+        is_needed = bool(request.meta.get(NEEDED))
+        is_own = own is not None and own.url == request.url
+        if rules.accepts(request.url, is_needed=is_needed) or is_own:
             return True
         self.refused(leg.execution)
         return False

@@ -150,6 +150,30 @@ def test_a_trap_that_waits_is_set_aside_by_one_command(project, site):
     assert project.rows("SELECT count(*) FROM work") == [(waiting - 1,)]
 
 
+NEEDING = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def parse(self, response):
+        for n in range(3):
+            yield scrapy.Request(f"{SITE}/link/{n}")
+            yield scrapy.Request(f"{SITE}/picture/{n}", meta={"itemgraph_needed": True})
+"""
+
+
+def test_what_pages_need_is_taken_in_where_links_are_not(project, site):
+    """MNB-11: a request that says so is no link; a rule that matches it refuses it all the same."""
+    project.write(NEEDING)
+    project.crawl("-s", "CLOSESPIDER_TIMEOUT=0.01", "-s", "DOWNLOAD_DELAY=60")
+    rules(project, "default", "refuse")
+    rules(project, "add", "/picture/2", "--no-accept")
+    project.crawl()
+
+    assert site.of("/link/") == []
+    assert site.of("/picture/") == ["/picture/0", "/picture/1"]
+
+
 AGENTS = """
 class S(scrapy.Spider):
     name = "s"

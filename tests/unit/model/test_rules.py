@@ -49,6 +49,15 @@ def test_the_last_rule_that_matches_counts_for_each_setting_by_itself():
     assert (decided.accept, decided.skip, decided.hook) == (False, True, "signed")
 
 
+def test_what_a_page_needs_is_refused_by_a_rule_that_matches_it_alone():
+    """MNB-11: pictures of other hosts come along where links are kept to a site."""
+    rules = CompiledRules(ARCHIVE)
+
+    assert rules.accepts("https://cdn.example/style.css", is_needed=True)
+    assert not rules.accepts("https://cdn.example/style.css")
+    assert not rules.accepts("https://cdn.example/calendar/a.png", is_needed=True)
+
+
 def test_what_follows_the_hash_of_a_url_decides_nothing():
     """MNB-11: a URL is asked for without its fragment."""
     rules = CompiledRules(ARCHIVE)
