@@ -183,9 +183,9 @@ def list_pages(call: Call) -> None:
     Argument(
         "pages",
         nargs="?",
-        type=parsing.count,
+        type=parsing.natural,
         metavar="N",
-        help="pages in work; left out: how many",
+        help="pages in work; 0: as --off; left out: how many",
     ),
     Argument("--off", action="store_true", help="free none of the stash any more"),
 )
@@ -200,7 +200,7 @@ def dripfeed(call: Call) -> None:
     with call.graph() as opened:
         graph = opened.of(given.name)
         if given.off or given.pages is not None:
-            graph.pages.dripfeed(given.pages)
+            graph.pages.dripfeed(given.pages or None)
         pages = graph.pages.dripfed()
     said = (
         "frees none of its stash"

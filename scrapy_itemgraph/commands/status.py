@@ -58,6 +58,8 @@ _STANDING: printing.Columns = {
     "LATER": "delayed",
     "FAILED": "failed",
     "GONE": "gone",
+    "SKIPPED": lambda task: task["skipped"] or None,
+    "STASHED": lambda task: task["stashed"] or None,
     "REFUSED": lambda task: task["refused"] or None,
     "GIVEN UP": lambda task: task["given_up"] or None,
     "EARLIER": lambda task: progress_lines.earlier(task) or None,
@@ -72,6 +74,8 @@ _COUNTS: printing.Columns = {
     "FRESH": "fresh",
     "FAILED": "failed",
     "GONE": lambda task: task["gone"] or None,
+    "SKIPPED": lambda task: task["skipped"] or None,
+    "STASHED": lambda task: task["stashed"] or None,
     "REFUSED": lambda task: task["refused"] or None,
     "GIVEN UP": lambda task: task["given_up"] or None,
 }

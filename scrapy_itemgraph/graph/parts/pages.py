@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.graph.crawl_transactions import item_id
+from scrapy_itemgraph.graph.crawl_transactions import item_id, item_of
 from scrapy_itemgraph.model.failure_filters import HANDLED_BY
 from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.postgres import engine
@@ -116,21 +116,20 @@ class Pages:
         def give(connection: Connection, crawl_id: int, task_id: int | None) -> list[str]:
             engine.hot_path(connection)
             crawls.share_crawl(connection, crawl_id)
-            number = item_id(connection, crawl_id, name)
-            return set_aside.give_attempts(
-                connection, number, attempts, task_id=task_id, by=HANDLED_BY
+            page = item_of(connection, crawl_id, name)
+            tasks = set_aside.give_attempts(
+                connection, page.id, attempts, task_id=task_id, by=HANDLED_BY
             )
+            if not tasks:
+                raise OperationError(
+                    f"nothing of {page.shown} is outstanding, so it has no attempts; explain says "
+                    "why, and expire has it run again"
+                )
+            return tasks
 
         if task is None:
-            found = self._transactions.of_crawl(give, None)
-        else:
-            found = self._transactions.of_task(task, give)
-        if not found:
-            raise OperationError(
-                f"nothing of {name!r} is outstanding, so it has no attempts; explain says why, and "
-                "expire has it run again"
-            )
-        return found
+            return self._transactions.of_crawl(give, None)
+        return self._transactions.of_task(task, give)
 
     def dripfeed(self, pages: int | None) -> None:
         """Keep so many pages of the stash in work; None: free none of it any more.

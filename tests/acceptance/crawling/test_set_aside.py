@@ -52,6 +52,8 @@ def test_pages_that_are_set_aside_are_not_fetched_before_they_are_free(project, 
     first = project.crawl()
     explained = pages("explain", site.url + "/later/1")
     listed = pages("pages", "list", "--stashed")
+    status = pages("status")
+    refused = project.scrapy("itemgraph", "pages", "tries", site.url + "/later/1")
     new_run = project.crawl()
     before = {path: site.hits[path] for path in [*WANTED, *JUNK]}
     given = pages("pages", "tries", site.url + "/flaky", "2")
@@ -65,6 +67,9 @@ def test_pages_that_are_set_aside_are_not_fetched_before_they_are_free(project, 
     assert "2 stashed (scrapy itemgraph pages list --stashed)" in first.log
     assert "it is stashed: set aside; scrapy itemgraph pages unstash" in explained
     assert site.url + "/later/2" in listed
+    assert {"SKIPPED", "STASHED"} <= set(status.split())
+    assert refused.code == 1
+    assert f"nothing of {site.url}/later/1 is outstanding" in refused.log
     assert new_run.stats["reason"] == "finished"
     assert before == {"/fine": 2, "/flaky": 2, **dict.fromkeys(["/later/1", "/later/2", *JUNK], 0)}
     assert "callback:" not in given
