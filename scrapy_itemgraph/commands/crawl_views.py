@@ -98,7 +98,7 @@ def plain(crawl: ManagedCrawl) -> dict[str, Any]:
 
 @CRAWLS.command("explain", _NAME)
 def explain(call: Call) -> None:
-    """Say why a crawl runs or waits: its state, its turn, and which runners could take it."""
+    """Say why a crawl runs or waits: its state, its turn, runners that could take it."""
     with call.graph() as graph:
         waits = graph.queue.explain(call.given.name)
     said = list(crawl_waits.sentences(waits))

@@ -131,7 +131,12 @@ def move(call: Call) -> None:
 
 @_RULES.command(
     "default",
-    Argument("accept", choices=["accept", "refuse"], metavar="accept|refuse"),
+    Argument(
+        "accept",
+        choices=["accept", "refuse"],
+        metavar="accept|refuse",
+        help="what becomes of links that no rule matches",
+    ),
     *_CHANGE,
 )
 def default(call: Call) -> None:
@@ -150,7 +155,7 @@ def default(call: Call) -> None:
     _say(call, stored, f"links that no rule matches are {given.accept.removesuffix('e')}ed")
 
 
-@_RULES.command("test", Argument("urls", nargs="+", metavar="URL"), _NUMBER)
+@_RULES.command("test", Argument("urls", nargs="+", metavar="URL", help="what is tried"), _NUMBER)
 def test(call: Call) -> None:
     """Say what the rules make of URLs, and which rule decides."""
     given = call.given
