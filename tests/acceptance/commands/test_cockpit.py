@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 pytest.importorskip("playwright", reason="playwright is not installed")
 from playwright.sync_api import Browser, Page, expect
 
-TABS = ("Overview", "Worklist", "Failures", "Items", "Tasks", "Slots", "Workers", "Search")
+TABS = (
+    *("Overview", "Worklist", "Failures", "Items", "Tasks", "Rules", "Slots", "Workers"),
+    "Search",
+)
 PATIENCE = 30_000  # milliseconds
 BROKEN = "harbour-beans-500-g"  # whose price is a sentence on the first day
 EVIL = """<script>window.owned=1</script><img src=x onerror="window.owned=1">"'"""
