@@ -113,7 +113,7 @@ def explain(call: Call) -> None:
 
 @CRAWLS.command("whereis", _NAME)
 def whereis(call: Call) -> None:
-    """Say where the processes of a crawl run: runner and place, host and process, since when."""
+    """Say where the processes of a crawl run: runner, place, host, process, since when."""
     name = call.given.name
     with call.graph() as graph:
         processes = graph.queue.processes(name)
