@@ -166,9 +166,10 @@ jobs = Table(
     Index("jobs_crawl_id_id_idx", "crawl_id", "id"),
     Index("jobs_open_idx", "crawl_id", postgresql_where=text("ended_at IS NULL")),
     Index(
-        "jobs_worker_id_idx",
+        "jobs_worker_id_id_idx",
         "worker_id",
-        postgresql_where=text("ended_at IS NULL AND worker_id IS NOT NULL"),
+        "id",
+        postgresql_where=text("worker_id IS NOT NULL"),
     ),
     Index("jobs_ended_at_idx", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
 )

@@ -63,8 +63,8 @@ ATTEMPTS = text("""
     LEFT JOIN rulesets s ON s.id = a.ruleset_id
     LEFT JOIN LATERAL (
         SELECT j.id FROM jobs j
-        WHERE j.crawl_id = t.crawl_id AND j.worker_id = a.worker_id
-        ORDER BY j.crawl_id DESC, j.id DESC LIMIT 1) AS j ON true
+        WHERE j.worker_id = a.worker_id AND j.worker_id IS NOT NULL
+        ORDER BY j.worker_id DESC, j.id DESC LIMIT 1) AS j ON true
     WHERE a.item_id = :item ORDER BY a.id DESC LIMIT :limit
 """)
 

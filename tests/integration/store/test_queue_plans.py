@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
+from support import graphs
 from support.plans import explaining
 
 from scrapy_itemgraph.model.crawl_states import State
@@ -21,6 +22,7 @@ from scrapy_itemgraph.store.admin import (
     notice_lists,
     queue_pages,
     queue_reports,
+    status,
 )
 from scrapy_itemgraph.store.registry import (
     crawl_ends,
@@ -60,8 +62,10 @@ FILL = (
     """INSERT INTO crawls (name, state, spider, project, start_arguments, queued_at)
     SELECT 'over ' || n, 'finished', 's', 'p', '{}', clock_timestamp()
     FROM generate_series(1, :finished) AS n""",
-    """INSERT INTO jobs (crawl_id, origin, state, attempts, started_at, ended_at, exit_code)
-    SELECT id, 'runner', 'completed', 1, now() - interval '1 hour', now(), 0 FROM crawls
+    """INSERT INTO jobs (crawl_id, origin, state, attempts, started_at, ended_at, exit_code,
+        worker_id)
+    SELECT id, 'runner', 'completed', 1, now() - interval '1 hour', now(), 0, 1000000 + id
+    FROM crawls
     CROSS JOIN generate_series(1, 2) WHERE state = 'finished'""",
     """INSERT INTO crawl_events (crawl_id, at, by, what, detail)
     SELECT id, now(), 'ann', what, '{}' FROM crawls
@@ -172,6 +176,20 @@ def test_notices_are_claimed_listed_and_looked_for_by_reading_few_rows(filled):
         assert len(notice_lists.notices(filled, crawl=None, before=None, limit=10)) == 10
         assert len(notice_lists.notices(filled, crawl="over 7", before=None, limit=10)) == 10
 
+    assert too_many(explained) == {}
+
+
+def test_attempts_name_their_jobs_by_reading_few_rows(filled):
+    """MNB-13: however many jobs there are, and of one crawl, an attempt's is found at once."""
+    crawl = graphs.Crawl.of(filled)
+    crawl.done("A")
+    over = filled.scalar(sa.text("SELECT id FROM crawls WHERE name = 'over 7'"))
+    filled.execute(sa.text("UPDATE attempts SET worker_id = :id"), {"id": 1_000_000 + over})
+    with explaining(filled) as explained:
+        (attempt,) = status.attempts(filled, crawl.item_id("A"), limit=10)
+
+    last = "SELECT max(id) FROM jobs WHERE crawl_id = :id"
+    assert attempt.job == filled.scalar(sa.text(last), {"id": over})
     assert too_many(explained) == {}
 
 
