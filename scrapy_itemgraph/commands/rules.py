@@ -12,6 +12,7 @@ from scrapy_itemgraph.commands.command import Argument, Group
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.rules import PageRule, Setting, said
+from scrapy_itemgraph.model.tasks import callback_tag
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
@@ -96,7 +97,13 @@ def add(call: Call) -> None:
             rule, by=call.by, at=given.at, only_after=given.only_after, note=given.note
         )
         _apply_if_asked(call, graph)
+        tasks = [] if rule.accept is None else graph.tasks.declared()
     place = given.at or len(stored.ruleset.rules)
+    if tasks and not any(callback_tag(one.name) in one.tags for one in tasks):
+        call.note(
+            "accept is asked of links, which plain callbacks yield; the crawl has tasks alone, whose "
+            "items are made as their code says. --skip is asked of their pages, too"
+        )
     _say(call, stored, f"rule {place}: {rule}")
 
 

@@ -238,7 +238,9 @@ def test_rules_hold_for_the_pages_of_tasks_and_for_what_goes_on_from_them(projec
     project.write(TASKS)
     project.crawl("-s", "CLOSESPIDER_TIMEOUT=0.01", "-s", "DOWNLOAD_DELAY=60")
     rules(project, "add", "/page/2$", "--skip")
-    rules(project, "add", "/more/", "--user-agent", "archivist", "--no-accept")
+    more = ("--user-agent", "archivist", "--no-accept", "--crawl", "s")
+    said = project.scrapy("itemgraph", "rules", "add", "/more/", *more)
+    assert "the crawl has tasks alone" in said.log
     project.crawl()
 
     assert site.of("/page/") == ["/page/1", "/page/more/1"]
