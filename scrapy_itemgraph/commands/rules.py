@@ -101,8 +101,8 @@ def add(call: Call) -> None:
     place = given.at or len(stored.ruleset.rules)
     if tasks and not any(callback_tag(one.name) in one.tags for one in tasks):
         call.note(
-            "accept is asked of links, which plain callbacks yield; the crawl has tasks alone, whose "
-            "items are made as their code says. --skip is asked of their pages, too"
+            "accept is asked of links, which plain callbacks yield; the crawl has tasks alone, "
+            "whose items are made as their code says. --skip is asked of their pages, too"
         )
     _say(call, stored, f"rule {place}: {rule}")
 
