@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 CONTEST = Path(__file__).parent / "end_to_end" / "project"
 
 CRAWL = """
-import json, sys, time
+import json, os, sys, time
 import scrapy
 from contest import cost
 from scrapy import signals
@@ -93,6 +93,7 @@ process = CrawlerProcess({
     "ITEMGRAPH_AUTO_MIGRATE": True, "LOG_LEVEL": "ERROR", "TELNETCONSOLE_ENABLED": False,
     "CONCURRENT_REQUESTS": 16, "CONCURRENT_REQUESTS_PER_DOMAIN": 16, "DOWNLOAD_DELAY": 0,
     "ROBOTSTXT_OBEY": False, "ITEMGRAPH_DEFAULT_TTL": "never",
+    **json.loads(os.environ.get("CRAWL_SETTINGS", "{}")),
 })
 process.crawl(Tasks if KIND == "task" else Drop)
 process.start()

@@ -58,8 +58,9 @@ OFFER = text("""
 
 PARTS = text("""
     SELECT l.parent_id, l.part, l.children
-    FROM unnest(CAST(:items AS bigint[])) AS wanted(id) JOIN links l ON l.parent_id = wanted.id
-    ORDER BY l.parent_id, l.part
+    FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM links WHERE links.parent_id = wanted.id ORDER BY links.part OFFSET 0) AS l
 """)
 
 # Arrays of arrays must be even, so children are given as text.

@@ -57,9 +57,13 @@ NEXT_LINKS = text("""
 """)
 
 DROP_LINKS = text("""
-    DELETE FROM depth_work w
-    USING unnest(CAST(:depths AS int[]), CAST(:ids AS bigint[])) AS taken(depth, id)
-    WHERE w.crawl_id = :crawl AND w.kind = 2 AND w.depth = taken.depth AND w.id = taken.id
+    DELETE FROM depth_work WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid
+        FROM unnest(CAST(:depths AS int[]), CAST(:ids AS bigint[])) AS taken(depth, id)
+        CROSS JOIN LATERAL (
+            SELECT x.ctid FROM depth_work x
+            WHERE x.crawl_id = :crawl AND x.kind = 2 AND x.depth = taken.depth AND x.id = taken.id
+            OFFSET 0) AS w))
 """)
 
 _LOWER = """

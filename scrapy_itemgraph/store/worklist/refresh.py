@@ -37,8 +37,10 @@ _WANTED = f"""
     WITH called AS (
         SELECT DISTINCT i.id AS item_id, tt.task_id
         FROM unnest(CAST(:items AS bigint[])) AS touched(id)
-        JOIN items i ON i.id = touched.id
-        JOIN tags g ON g.item_id = i.id
+        CROSS JOIN LATERAL (
+            SELECT id, crawl_id FROM items WHERE items.id = touched.id OFFSET 0) AS i
+        CROSS JOIN LATERAL (
+            SELECT tag_name FROM tags WHERE tags.item_id = i.id OFFSET 0) AS g
         JOIN task_tags tt ON tt.crawl_id = i.crawl_id AND tt.tag_name = g.tag_name
     )
     SELECT i.id AS item_id, t.id AS task_id, i.crawl_id, coalesce(t.slot_id, i.slot_id) AS slot_id,
@@ -58,7 +60,7 @@ _WANTED = f"""
     LEFT JOIN kinds k ON k.task_id = t.id AND k.limit_ids = kept.limit_ids
     LEFT JOIN queues q
         ON q.crawl_id = i.crawl_id AND q.slot_id = coalesce(t.slot_id, i.slot_id)
-    LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id{{of_depth}}
+    LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
     WHERE NOT coalesce(r.is_held, false) AND r.hold IS NULL{{in_depth}}
         AND (r.completed_at IS NULL
             OR {is_stale()})
@@ -72,17 +74,15 @@ _WANTED = f"""
                     OR {is_stale("dr", "dt")}))
 """  # noqa: S608 - our own conditions
 
-WANTED = text(_WANTED.format(of_depth="", in_depth=""))
+WANTED = text(_WANTED.format(in_depth=""))
 
 # The same where pages have a least depth, and those that are deeper than the crawl's limit wait. A
 # page without a row was found before depths were tracked, and is not looked at yet.
 WANTED_IN_DEPTH = text(
     _WANTED.format(
-        of_depth="""
-    LEFT JOIN depths page ON page.item_id = i.id""",
         in_depth="""
-        AND (page.depth IS NULL OR page.depth <= (
-            SELECT coalesce(c.depth_limit, 2147483647) FROM crawls c WHERE c.id = i.crawl_id))""",
+        AND coalesce((SELECT d.depth FROM depths d WHERE d.item_id = i.id), 0) <= (
+            SELECT coalesce(c.depth_limit, 2147483647) FROM crawls c WHERE c.id = i.crawl_id)""",
     )
 )
 
