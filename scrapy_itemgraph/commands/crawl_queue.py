@@ -12,7 +12,7 @@ from scrapy.utils.conf import feed_process_params_from_cli
 from scrapy_itemgraph.commands import crawl_views, depths, parsing, printing, schedules
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
-from scrapy_itemgraph.commands.spiders import spider_class
+from scrapy_itemgraph.commands.spiders import check_arguments, spider_class
 from scrapy_itemgraph.model import crawl_waits
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl, State
 from scrapy_itemgraph.model.rules import Ruleset
@@ -107,13 +107,14 @@ def add(call: Call) -> None:
     rule = schedules.rule_of(given)
     if rule is not None and given.paused:
         raise UsageError("a crawl that waits for its schedule needs no --paused; leave it out")
-    spider_class(call.scrapy_settings, given.spider)
+    arguments = dict(given.arguments)
+    check_arguments(spider_class(call.scrapy_settings, given.spider), arguments)
     terms = {name: getattr(given, name) for name in _TERMS if getattr(given, name) is not None}
     new = NewCrawl(
         spider=given.spider,
         project=call.project,
         name=given.name,
-        arguments=dict(given.arguments),
+        arguments=arguments,
         settings=_settings(call),
         ignored=call.settings.run.ignored_arguments,
         is_paused=given.paused,

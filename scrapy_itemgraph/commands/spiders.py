@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 from scrapy.spiderloader import get_spider_loader
 
 from scrapy_itemgraph import spiderloader
-from scrapy_itemgraph.exceptions import ConfigurationError, ItemGraphError, NotFoundError
+from scrapy_itemgraph.exceptions import (
+    ConfigurationError,
+    ItemGraphError,
+    NotFoundError,
+    OperationError,
+)
+from scrapy_itemgraph.model import package_spiders
 from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.worker.executions.error_records import is_project_file, type_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from scrapy import Spider
     from scrapy.settings import BaseSettings
 
@@ -32,11 +40,27 @@ def spider_class(settings: BaseSettings, name: str) -> type[Spider]:
         if ours is not None:
             return ours
         listed = ", ".join(sorted(known)) or "none"
-        raise NotFoundError(
-            f"there is no spider {name!r}{closest(name, known)}; the project has {listed}"
-        )
+        near = closest(name, [*known, *package_spiders.SPIDERS])
+        raise NotFoundError(f"there is no spider {name!r}{near}; the project has {listed}")
     found: type[Spider] = loader.load(name)
     return found
+
+
+def check_arguments(spider: type[Spider], arguments: Mapping[str, str]) -> None:
+    """Have a spider check what it is to be started with, if it has a `check_arguments` for that.
+
+    Raises:
+        OperationError: it raised a ValueError, whose message says what is wrong.
+
+    """
+    check = getattr(spider, "check_arguments", None)
+    if callable(check):
+        try:
+            check(arguments)
+        except ValueError as error:
+            raise OperationError(
+                f"the spider {spider.name} cannot be started so: {error}"
+            ) from None
 
 
 def _loader(settings: BaseSettings) -> Any:

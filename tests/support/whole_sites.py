@@ -55,6 +55,9 @@ class WholeSite(Site):
         self.hits[target] += 1
         if path == "/moved":
             return 301, {"Location": "/target", "Content-Type": "text/html"}, b"moved"
+        if path == "/elsewhere":
+            place = f"http://localhost:{self.server.server_port}/docs/two"
+            return 302, {"Location": place, "Content-Type": "text/html"}, b""
         if path not in PAGES:
             return 404, {"Content-Type": "text/html"}, b"not here"
         mime, body = PAGES[path]

@@ -14,7 +14,7 @@ from scrapy_itemgraph.contrib.sites.references import Kind
 from scrapy_itemgraph.contrib.sites.scope import Extent, Scope
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
@@ -40,6 +40,12 @@ _LARGEST_IN_DATABASE = 16 * _MIB  # bytes of a blob there
 _LARGEST = 128 * _MIB
 
 
+_NO_ROOTS = (
+    "it was not told where to begin; give it -a url=https://example.com/, or -a urls=FILE with one "
+    "on each line"
+)
+
+
 class SiteSpider(scrapy.Spider):
     """Keeps whole websites: `scrapy crawl site -a url=https://example.com/`.
 
@@ -50,22 +56,49 @@ class SiteSpider(scrapy.Spider):
     """
 
     name = "site"
+    arguments: ClassVar[tuple[str, ...]] = ("url", "urls", "extent", "noise")
+    """The names of its arguments; a subclass with more says so here, and takes them."""
+
     # Answers, not failures: that a page is gone is a part of the archive.
     handle_httpstatus_list: ClassVar[list[int]] = [404, 410]
 
     def __init__(
         self,
-        *args: Any,
+        name: str | None = None,
+        *,
         url: str = "",
         urls: str | None = None,
         extent: str = "host",
         noise: str = "skip",
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        self._check_names(kwargs)
+        super().__init__(name, **kwargs)
         self.start_urls = scope.roots_of(url, urls)
         self._scope = Scope.of(self.start_urls, Extent.named(extent))
         self._skips_noise = noise != "keep"
+
+    @classmethod
+    def check_arguments(cls, arguments: Mapping[str, str]) -> None:
+        """Check what a crawl of the queue is to be started with; a file may be on another host.
+
+        Raises:
+            ValueError: it names no page, or says what the spider does not know.
+
+        """
+        cls._check_names(arguments)
+        scope.roots_of(arguments.get("url", ""), None)
+        Extent.named(arguments.get("extent", Extent.HOST))
+        if not (arguments.get("url", "").strip() or "urls" in arguments):
+            raise ValueError(_NO_ROOTS)
+
+    @classmethod
+    def _check_names(cls, arguments: Mapping[str, Any]) -> None:
+        """Check that there are no other arguments; those of Scrapyd, say, begin with `_`."""
+        for name in arguments:
+            if name not in cls.arguments and not name.startswith("_"):
+                known = ", ".join(cls.arguments)
+                raise ValueError(f"it has no argument {name[:80]}; it has {known}")
 
     @classmethod
     def update_settings(cls, settings: BaseSettings) -> None:
@@ -82,10 +115,7 @@ class SiteSpider(scrapy.Spider):
     async def start(self) -> AsyncIterator[Any]:
         """Begin with the pages that were given; each is fetched once in each run."""
         if not self.start_urls:
-            raise ValueError(
-                f"the spider {self.name} was not told where to begin; give it "
-                "-a url=https://example.com/, or -a urls=FILE with one on each line"
-            )
+            raise ValueError(_NO_ROOTS)
         for url in self.start_urls:
             yield Request(url, meta={_ROOT: True})
 

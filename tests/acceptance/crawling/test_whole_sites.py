@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from urllib.parse import urlsplit
 
 import pytest
+from scrapy import version_info
 from support import queued
+from support.projects import kill, until
 from support.whole_sites import NEEDED, PAGES, WholeSite
 
 from scrapy_itemgraph.graph import ItemGraph
@@ -56,3 +59,107 @@ def test_a_site_is_queued_run_and_kept_without_code(empty, site):
     assert found["/gone"] == (404, b"not here")
     assert not site.hits.keys() & {"/outside", "/hidden", "/private", "/one?replytocom=1"}
     assert {path for path, hits in site.hits.items() if hits > 1} == {"/robots.txt"}
+
+
+def own(path: str, **given: str) -> str:
+    """Return a spider of the project's own, of the package's kind, that begins at a path."""
+    return f"""
+    from scrapy_itemgraph.contrib.sites import SiteSpider
+
+    class S(SiteSpider):
+        name = "s"
+
+        def __init__(self, **kwargs):
+            super().__init__(url=SITE + {path!r}, **{given!r}, **kwargs)
+    """
+
+
+def paths(site) -> set[str]:
+    """Return what the site was asked for, but robots.txt."""
+    return site.hits.keys() - {"/robots.txt"}
+
+
+@pytest.mark.crawls(own("/"), "DEPTH_LIMIT = 2\nITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
+@pytest.mark.skipif(version_info < (2, 18), reason="meta['depth_reset'] came with Scrapy 2.18")
+def test_pages_at_the_limit_of_depth_have_all_that_they_need(run, site):
+    """MNB-9: what a page needs is no step further; pages behind the limit are not asked for."""
+    assert "/docs/two" in paths(site), run.log
+    assert paths(site) >= {"/docs/deep.png", *NEEDED}
+    assert not paths(site) & {"/docs/three", "/docs/deepest.png"}
+
+
+@pytest.mark.crawls(own("/elsewhere"), "ITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
+def test_a_site_that_moved_is_followed_where_it_is_now(run, project, site):
+    """Links of a root that was redirected to another host are followed there."""
+    assert paths(site) == {
+        *("/elsewhere", "/docs/two", "/docs/three", "/docs/four", "/docs/one"),
+        *("/docs/deep.png", "/docs/deepest.png", "/near.png"),
+    }, run.log
+    ((metadata,),) = project.rows(
+        "SELECT r.metadata FROM results r JOIN items i ON i.id = r.item_id "
+        "WHERE i.data->>'url' LIKE '%/elsewhere'"
+    )
+    assert metadata["redirects"] == [[302, f"{site.url}/elsewhere"]]
+    assert metadata["final_url"].endswith("/docs/two")
+    assert metadata["ip_address"] == "127.0.0.1"
+    assert ["X-Made-By", "hand"] in metadata["headers"]
+    assert "User-Agent" in {name for name, _ in metadata["request"]["headers"]}
+    assert metadata["size"] == len(PAGES["/docs/two"][1])
+
+
+@pytest.mark.crawls(own("/docs/two", extent="path"))
+def test_a_folder_of_a_site_is_kept_with_what_it_needs(run, site):
+    """With extent=path nothing above the folder is followed; `localhost` is refused by default."""
+    assert paths(site) == {
+        *("/docs/two", "/docs/three", "/docs/four", "/docs/one"),
+        *("/docs/deep.png", "/docs/deepest.png", "/near.png"),
+    }, run.log
+
+
+@pytest.mark.crawls(
+    own("/", extent="page"), "ROBOTSTXT_OBEY = False\nITEMGRAPH_PUBLIC_ONLY = False"
+)
+def test_single_pages_are_kept_with_what_they_need_and_settings_of_the_project_win(run, site):
+    """With extent=page no link is followed; a project that goes past robots.txt does so here."""
+    assert paths(site) == {"/", "/frame", *NEEDED}, run.log
+    assert "/robots.txt" not in site.hits
+
+
+@pytest.mark.crawls(own("/target"), "DOWNLOAD_MAXSIZE = 500")
+@pytest.mark.tracebacks("larger than download max size")
+def test_what_is_larger_than_the_limit_is_a_failure_that_says_so(run, project):
+    """A file above DOWNLOAD_MAXSIZE is not read to its end, and no page of it is kept."""
+    ((url, message),) = project.errors()
+
+    assert url.endswith("/manual.pdf")
+    assert "larger than" in message
+
+
+def test_a_spider_of_the_project_is_meant_before_ours(project, site):
+    """`scrapy crawl site` runs the project's own `site`, if it has one, and warns of nothing."""
+    run = project.write(own("/docs/four").replace('"s"', '"site"')).scrapy("crawl", "site")
+
+    assert run.code == 0
+    assert paths(site) == {"/docs/four"}
+    assert "same name" not in run.log
+
+
+@pytest.mark.tracebacks("it was not told")
+def test_by_hand_it_goes_on_where_it_was_killed(empty, site):
+    """A start that was told nothing says so; a killed one is gone on with, by the same command."""
+    untold = empty.scrapy("crawl", "site")
+    assert "it was not told where to begin; give it -a url=" in untold.log
+    assert untold.stats["reason"] == "start_error"
+    command = ("crawl", "site", "-a", f"url={site.url}/", *ELSEWHERE)
+    first = empty.start(*command, "-s", "DOWNLOAD_DELAY=0.2")
+    until(lambda: "/docs/one" in site.hits, empty.log)
+    kill(first)
+    hits = Counter(site.hits)
+
+    second = empty.scrapy(*command)
+
+    assert second.stats["reason"] == "finished", second.log
+    assert PAGES.keys() - {"/empty", "/private", "/hidden"} <= paths(site)
+    again = {path for path in paths(site) if site.hits[path] > 1}
+    assert all(hits[path] for path in again)
+    assert len(again) < 8

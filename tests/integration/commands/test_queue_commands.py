@@ -61,6 +61,11 @@ def test_a_crawl_is_added_with_all_that_it_is_started_with(queued):
     ("arguments", "said", "code"),
     [
         (["bocks"], "there is no spider 'bocks'; did you mean 'books'?", 1),
+        (["sit"], "there is no spider 'sit'; did you mean 'site'?", 1),
+        (["site"], "the spider site cannot be started so: it was not told where to begin", 1),
+        (["site", "-a", "url=a.example"], "-a url=a.example is no URL of a page; write one", 1),
+        (["site", "-a", "urls=x", "-a", "depth=3"], "it has no argument depth; it has url, ", 1),
+        (["site", "-a", "urls=x", "-a", "extent=all"], "extent=all is none of host, path, ", 1),
         (["books", "a{b}"], "it has braces", 1),
         (["books", "x", "-O", "a.csv"], "use -o, or -s ITEMGRAPH_KEEP_ITEMS=True", 2),
         (["books", "x", "-o", "-:csv"], "its job's log; name a file", 2),
