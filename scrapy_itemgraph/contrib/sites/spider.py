@@ -31,6 +31,8 @@ _MIB = 1024 * 1024
 
 # What a project's own settings say otherwise wins.
 _SETTINGS: dict[str, Any] = {
+    "ITEMGRAPH_LEAST_DEPTH": True,
+    "ITEMGRAPH_KEEP_PAGES": True,
     "ROBOTSTXT_OBEY": True,
     "ITEMGRAPH_PUBLIC_ONLY": True,  # a page may name anything in the network of its reader
     "METAREFRESH_ENABLED": False,  # the page itself is kept, and where it leads is a link

@@ -6,7 +6,6 @@ from collections import Counter
 from urllib.parse import urlsplit
 
 import pytest
-from scrapy import version_info
 from support import queued
 from support.projects import kill, until
 from support.whole_sites import NEEDED, PAGES, WholeSite
@@ -80,7 +79,6 @@ def paths(site) -> set[str]:
 
 
 @pytest.mark.crawls(own("/"), "DEPTH_LIMIT = 2\nITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
-@pytest.mark.skipif(version_info < (2, 18), reason="meta['depth_reset'] came with Scrapy 2.18")
 def test_pages_at_the_limit_of_depth_have_all_that_they_need(run, site):
     """MNB-9: what a page needs is no step further; pages behind the limit are not asked for."""
     assert "/docs/two" in paths(site), run.log
