@@ -44,6 +44,17 @@ JOURNAL = """
     SELECT 1, min(i.id), min(t.id), 'dict', '{"price": 1.50}' FROM items i, tasks t
 """
 
+RULES = (
+    """
+    INSERT INTO rulesets (crawl_id, number, rules, created_by, note) VALUES
+        (1, 1, '{"accept": false, "rules": []}', 'ann', NULL),
+        (1, 2, '{"accept": true, "rules": [{"match": "/junk/", "skip": true}]}', 'bob', 'no end')
+    """,
+    "UPDATE crawls SET ruleset_id = (SELECT id FROM rulesets WHERE number = 2)",
+    "UPDATE attempts SET ruleset_id = (SELECT id FROM rulesets WHERE number = 1) WHERE id = 1",
+    "INSERT INTO sweeps (crawl_id, tags, ruleset_id) SELECT 1, '{}', max(id) FROM rulesets",
+)
+
 
 def fill(connection):
     """Make a crawl that has some of everything."""
@@ -75,6 +86,7 @@ def fill(connection):
         "INSERT INTO spider_state (crawl_id, key) VALUES (1, '\"gone\"')",
         JOURNAL,
         "INSERT INTO journal (crawl_id, item_class, fields) VALUES (1, 'shop.Item', '{}')",
+        *RULES,
     ):
         connection.exec_driver_sql(statement)
     crawl.claim(1)
@@ -135,8 +147,10 @@ def test_a_round_trip_gives_the_same_graph(filled, engine, server_url, template,
     assert any('"scraped":2' in line for line in again)
     assert counts == {"items": 5, "failures": 3, "scraped": 2}
     assert {json.loads(line).get("kind") for line in dumped[1:]} == {
-        *("crawl", "task", "state", "sweep", "item", "taken", "failure", "scraped", "end")
+        *("crawl", "task", "state", "ruleset", "sweep", "item", "taken", "failure", "scraped"),
+        "end",
     }
+    assert any('"ruleset":1' in line for line in again if '"kind":"item"' in line)
 
 
 def test_documents_keep_every_letter(filled, engine):
@@ -252,7 +266,7 @@ def expiring(lines, seconds=0, moment=None):
         ),
         (
             lambda lines: [line for line in lines if '"task"' not in line[:20]],
-            "line 5: the dump has no task",
+            "line 8: the dump has no task",
         ),
         (
             lambda lines: [

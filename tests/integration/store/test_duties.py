@@ -9,8 +9,18 @@ import sqlalchemy as sa
 from support import graphs, oracle
 
 from scrapy_itemgraph import SetTTL
+from scrapy_itemgraph.model import rule_matching
+from scrapy_itemgraph.model.rules import PageRule, Ruleset
 from scrapy_itemgraph.store.admin import run_lists
-from scrapy_itemgraph.store.registry import crawls, duties, runs, tasks, workers
+from scrapy_itemgraph.store.registry import (
+    crawls,
+    duties,
+    rule_sweeps,
+    rulesets,
+    runs,
+    tasks,
+    workers,
+)
 
 pytestmark = pytest.mark.server
 
@@ -150,6 +160,28 @@ def test_what_falls_due_of_a_crawl_that_nobody_runs_becomes_work(left):
     assert run.ended_at is not None
     assert runs.join(left.connection, left.id).number == left.run.number
     assert attend(left) == 0
+
+
+def test_rules_of_a_crawl_that_nobody_runs_are_applied_by_who_can(connection, monkeypatch):
+    """MNB-11: whoever attends applies rules; a process without google-re2 leaves them to others."""
+    crawl = graphs.Crawl.of(connection)
+    crawl.work("junk", data={"url": "http://a.example/junk"})
+    workers.stop(connection, crawl.worker, "finished")
+    rules = Ruleset(rules=(PageRule(match="/junk", skip=True),))
+    rulesets.put(connection, crawl.id, rules, after=0, by="ann")
+    rule_sweeps.begin(connection, crawl.id)
+    held = "SELECT count(*) FROM results WHERE hold = 'skipped'"
+
+    monkeypatch.setattr(rule_matching, "is_available", lambda: False)
+    for _ in range(3):
+        duties.attend(connection, duties.Round())
+    assert connection.exec_driver_sql(held).scalar_one() == 0
+    monkeypatch.undo()
+    for _ in range(4):
+        duties.attend(connection, duties.Round())
+
+    assert connection.exec_driver_sql(held).scalar_one() == 1
+    assert connection.exec_driver_sql("SELECT count(*) FROM sweeps").scalar_one() == 0
 
 
 def test_a_crawl_that_a_worker_runs_is_left_to_it(left):
