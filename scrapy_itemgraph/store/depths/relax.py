@@ -78,7 +78,7 @@ _LOWER = """
         ORDER BY d.item_id FOR NO KEY UPDATE OF d)
     UPDATE depths d SET depth = locked.depth, via = locked.via
     FROM locked WHERE d.item_id = locked.item_id
-    RETURNING d.item_id, d.depth, locked.before
+    RETURNING d.item_id, d.depth, locked.before, d.via, d.moved_to
 """
 
 TAKE_DEPTHS = text(
@@ -113,6 +113,14 @@ QUEUE_LINKS = text("""
     JOIN links l ON l.parent_id = lowered.item_id
 """)
 
+# Of a page that was merged while its lock was waited for: what it got is the other's.
+OFFER_ON = text("""
+    INSERT INTO depth_work (crawl_id, kind, depth, item_id, via)
+    SELECT :crawl, 1, moved.depth, moved.into_id, moved.via
+    FROM unnest(CAST(:items AS bigint[]), CAST(:depths AS int[]), CAST(:vias AS bigint[]))
+        AS moved(into_id, depth, via)
+""")
+
 QUEUE_REFRESH = text("""
     INSERT INTO depth_work (crawl_id, kind, depth, item_id)
     SELECT :crawl, 0, 0, freed.item_id FROM unnest(CAST(:items AS bigint[])) AS freed(item_id)
@@ -131,6 +139,10 @@ def relax(connection: Connection, crawl_id: int) -> bool:
     links = _NEVER if first.links is None else first.links
     # What links pass on is one deeper than their page.
     lowered = _take_offers(connection, here) if offer <= links else _pass_on(connection, here)
+    moved = [row for row in lowered if row.moved_to is not None]
+    lowered = [row for row in lowered if row.moved_to is None]
+    if moved:
+        connection.execute(OFFER_ON, {**here, **_offers(moved, "moved_to")})
     if not lowered:
         return True
     items = number_array([row.item_id for row in lowered])
@@ -151,12 +163,16 @@ def _take_offers(connection: Connection, here: dict[str, Any]) -> Sequence[Row[A
     taken = connection.execute(TAKE_OFFERS, {**here, "limit": MOST_OFFERS}).all()
     if not taken:
         return []
-    given = {
-        "items": number_array([row.item_id for row in taken]),
-        "depths": number_array([row.depth for row in taken]),
-        "vias": number_array([row.via for row in taken]),
+    return connection.execute(TAKE_DEPTHS, _offers(taken, "item_id")).all()
+
+
+def _offers(rows: Sequence[Row[Any]], of: str) -> dict[str, str]:
+    """Return depths that pages are offered; `of` is the column that has the page."""
+    return {
+        "items": number_array([getattr(row, of) for row in rows]),
+        "depths": number_array([row.depth for row in rows]),
+        "vias": number_array([row.via for row in rows]),
     }
-    return connection.execute(TAKE_DEPTHS, given).all()
 
 
 def _pass_on(connection: Connection, here: dict[str, Any]) -> Sequence[Row[Any]]:
