@@ -78,6 +78,20 @@ def test_links_that_rules_refuse_are_no_pages_of_a_plain_spiders_crawl(project, 
     assert run.stats["itemgraph/links_refused"] > 28
 
 
+def test_a_crawl_is_added_with_what_it_takes_in(project, site):
+    """MNB-11: crawls add --accept makes the first ruleset, kept to however it is started."""
+    project.write(SPIDER)
+    added = project.scrapy("itemgraph", "crawls", "add", "s", "--accept", "/page/")
+    assert added.code == 0, added.log
+    assert rules(project, "list")["rules"] == [{"match": "/page/", "accept": True}]
+    wrong = project.scrapy("itemgraph", "crawls", "add", "s", "other", "--accept", "(")
+    assert (wrong.code, "'(' is no pattern" in wrong.log) == (1, True)
+    project.crawl()
+
+    assert site.of("/calendar/") == []
+    assert len(site.of("/page/")) == 30
+
+
 def set_aside(project):
     """Return the paths of pages that are skipped."""
     rows = project.rows(
