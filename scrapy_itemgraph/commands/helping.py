@@ -73,6 +73,7 @@ def _wrapped(name: str, one: Command | Group) -> list[str]:
         width=parsing.width(),
         initial_indent=f"  {name}  ",
         subsequent_indent=" " * (len(name) + 4),
+        break_on_hyphens=False,
     )
 
 
