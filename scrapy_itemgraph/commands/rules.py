@@ -204,7 +204,10 @@ def _apply(call: Call, graph: ItemGraph) -> None:
     """Say that rules are applied; with --wait do it."""
     number = graph.rules.get().number
     if not getattr(call.given, "wait", False):
-        said = f"ruleset {number} is applied to what waits; scrapy itemgraph status says how far"
+        said = (
+            f"ruleset {number} is applied to what waits, by the crawl's processes; scrapy itemgraph "
+            "status says how far. --wait does it here"
+        )
         call.write({"number": number, "is_done": False}, printing.sentence(said))
         return
     with call.progress("apply", "pages") as progress:
@@ -321,7 +324,7 @@ def _decided(url: str, found: Decision, stored: StoredRuleset) -> Iterator[str]:
         if value is None:
             continue
         why = (
-            "as no rule says otherwise"
+            "the default, for no rule speaks of it"
             if place is None
             else f"rule {place}: {rules[place - 1].match}"
         )

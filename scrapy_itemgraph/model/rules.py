@@ -62,7 +62,7 @@ class PageRule:
         return {"match": self.match, **self.says}
 
     def __str__(self) -> str:
-        return f"{self.match}  {said(self.says)}"
+        return f"{self.match}: {said(self.says)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
