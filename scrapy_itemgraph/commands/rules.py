@@ -205,8 +205,8 @@ def _apply(call: Call, graph: ItemGraph) -> None:
     number = graph.rules.get().number
     if not getattr(call.given, "wait", False):
         said = (
-            f"ruleset {number} is applied to what waits, by the crawl's processes; scrapy itemgraph "
-            "status says how far. --wait does it here"
+            f"ruleset {number} is applied to what waits, by the crawl's processes; scrapy "
+            "itemgraph status says how far. --wait does it here"
         )
         call.write({"number": number, "is_done": False}, printing.sentence(said))
         return
