@@ -60,6 +60,24 @@ class Mutation:
 
 
 MUTATIONS = (
+    Mutation(
+        "rules that skip set nothing aside",
+        "changesets/apply.py",
+        "if c.outcome is Outcome.SKIPPED",
+        "if c.outcome is None",
+    ),
+    Mutation(
+        "rules take back what a person skipped",
+        "store/registry/rule_sweeps.py",
+        "    return [one.item_id for one in wanted if _any_skips(tuple(patterns), one.url)]",
+        "    return [one.item_id for one in wanted if patterns]",
+    ),
+    Mutation(
+        "rules are applied to claimed work",
+        "store/registry/rule_sweeps.py",
+        "n.crawl_id = :crawl AND n.token IS NULL AS is_meant",
+        "n.crawl_id = :crawl AS is_meant",
+    ),
     # Claims and their fences
     Mutation(
         "a commit ends a claim without its token",
