@@ -7,6 +7,7 @@ import json
 
 import pytest
 from support import sites
+from support.projects import kill
 
 pytestmark = pytest.mark.tracebacks("HttpError: Ignoring non-200 response")
 
@@ -51,6 +52,14 @@ class S(scrapy.Spider):
     def parse_page(self, response, item):
         pass
 """
+WAITING = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/moved/far"]
+
+    def parse(self, response):
+        pass
+"""
 BODY = b"<p>" + b"so it is " * 1000
 
 
@@ -64,9 +73,13 @@ class Odd(sites.Site):
         if target == "/start":
             paths = ["/moved", "/packed", "/missing", "/", "/packed"]
             return 200, told, "".join(f'<a href="{path}">.</a>' for path in paths).encode()
-        if target in {"/moved", "/moved/on"}:
-            to = {"/moved": "/moved/on", "/moved/on": "/here"}[target]
-            return 302, {**told, "Location": to}, b"elsewhere"
+        moved = {"/moved": "/moved/on", "/moved/on": "/here", "/moved/far": "/gate"}
+        if target in moved:
+            return 302, {**told, "Location": moved[target]}, b"elsewhere"
+        if target == "/gate":
+            self.arrived.set()
+            self.may_answer.wait(60)
+            return 200, told, b""
         if target == "/packed":
             return 200, {**told, "Content-Encoding": "gzip"}, gzip.compress(BODY)
         if target == "/busy" and self.hits[target] == 1:
@@ -145,3 +158,22 @@ def test_what_rules_refuse_and_what_the_cache_had_are_told(project, site):
     assert (second["page"]["links"], second["page"]["new_links"]) == (4, 0)
     assert second["page"]["is_cached"]
     assert not {"received_bytes", "seconds", "seconds_to_first_byte"} & second["page"].keys()
+
+
+def test_a_page_tells_of_redirects_that_a_killed_process_followed(project, site):
+    """MNB-13: the attempt that died tells nothing; the next one goes on, and knows the way there.
+
+    A page that sends nothing has a size of 0.
+    """
+    project.write(WAITING, KEPT)
+    process = project.start("crawl", "s")
+    assert site.arrived.wait(60), project.log()
+    kill(process)
+    site.may_answer.set()
+    run = project.crawl()
+
+    died, ended = told(project, site.url + "/moved/far")
+    assert (died["outcome"], died["page"]) == ("died", None), run.log
+    assert (ended["outcome"], ended["page"]["url"]) == ("ok", site.url + "/gate")
+    assert ended["page"]["redirects"] == [site.url + "/moved/far"]
+    assert (ended["page"]["received_bytes"], ended["page"]["body_bytes"]) == (0, 0)
