@@ -414,6 +414,19 @@ class AnyHistory(RuleBasedStateMachine):
         if applied:
             self.both.apply_rules()
 
+    @rule(name=names, site=st.sampled_from(SITES), patterns=st.sets(st.sampled_from(SITES)))
+    def change_rules_beside_a_person(self, name: str, site: str, patterns: set[str]) -> None:
+        """Skip a page by hand, have rules skip some, and take back what they have skipped."""
+        self.both.apply(ops.CreateItem(name, ["page"]))
+        self.both.apply(ops.UpdateData({"url": f"http://{site}/x"}, id=name))
+        self.both.notice()
+        self.both.set_aside(name, "skipped", "")
+        for wanted in (sorted(patterns), []):
+            self.both.put_rules(wanted)
+            self.both.apply_rules()
+        self.both.check()
+        self.both.set_aside(name, None, "skipped")
+
     @rule(outcomes=st.lists(st.one_of(st.just("skipped"), endings), min_size=1, max_size=3))
     def skip_at_their_turn(self, outcomes: list[str]) -> None:
         """Let executions end as rules have it, beside others."""
