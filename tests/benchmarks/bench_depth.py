@@ -29,10 +29,11 @@ from benchmarks.end_to_end import backends
 from support import graphs, servers, sites
 
 from scrapy_itemgraph import CreateItem
+from scrapy_itemgraph.changesets import apply
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.registry import crawl_depths, crawls, duties
-from scrapy_itemgraph.store.worklist import refresh
+from scrapy_itemgraph.store.worklist import claims, refresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,11 +205,19 @@ def claim_until(
     while not stop.is_set() and time.monotonic() < until:
         began = time.perf_counter()
         with engine.begin() as connection:
-            crawl.connection = connection
-            claims = crawl.claim(10)
+            engines.hot_path(connection)
+            taken = claims.claim(
+                connection,
+                crawl_id=crawl.id,
+                worker_id=crawl.worker,
+                tasks=crawl.registration.tasks,
+                limit=10,
+            )
         with engine.begin() as connection:
-            crawl.connection = connection
-            crawl.commit(*(graphs.changeset(one) for one in claims))
+            engines.hot_path(connection)
+            shared = crawls.share_crawl(connection, crawl.id)
+            ends = [graphs.changeset(one) for one in taken]
+            apply.apply(connection, ends, crawl=shared, worker_id=crawl.worker)
         times.append((time.perf_counter() - began) * 1000)
         time.sleep(0.02)
     return times

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection, Row
 
-STEP = 500
+STEP = 150  # pages whose work is refreshed in a transaction, which claims may wait for
 _MANY = 5000  # rows that are dropped in a step
 
 TAKE_FREED = text("""
