@@ -32,7 +32,7 @@ _COLUMNS: printing.Columns = {
     "JOB": "id",
     "CRAWL": "crawl",
     "STATE": "state",
-    "BY": lambda one: f"{one.runner}:{one.place}" if one.runner else one.origin,
+    "BY": lambda one: ":".join(str(part) for part in (one.runner, one.place) if part) or one.origin,
     "TRY": lambda one: one.attempts if one.attempts > 1 else None,
     "STARTED": "started_at",
     "ENDED": "ended_at",
@@ -103,8 +103,20 @@ def log(call: Call) -> None:
         if call.as_json:
             call.write({"job": number, "log": "".join(parts)}, [])
             return
+        is_empty = True
         for part in parts:
+            is_empty = is_empty and not part
             _print(part)
+        if is_empty and one.ended_at is not None and one.log is not None:
+            raise NotFoundError(_where_it_is(one))
+
+
+def _where_it_is(one: JobLine) -> str:
+    """Say of a job that is over, and of whose log nothing is here, where to look for it."""
+    return (
+        f"nothing that the job {one.id} wrote is here or in the database, where its runner notes "
+        f"the end of it; what there is of it is on {one.host or 'its host'}, in {one.log}"
+    )
 
 
 def _print(text: str) -> None:

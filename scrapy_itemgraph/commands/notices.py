@@ -47,7 +47,8 @@ def list_notices(call: Call) -> None:
     with call.graph() as graph:
         lines = graph.notices.list(crawl=call.crawl, limit=limit)
     shown = printing.table(lines, _COLUMNS)
-    none = "there is no such notice"
+    of = f" of the crawl {call.crawl}" if call.crawl else ""
+    none = printing.clean(f"there is no notice{of} yet; those of `notices test` are not kept")
     call.write([asdict(one) for one in lines], printing.first(lines, shown, limit, none))
 
 

@@ -68,8 +68,8 @@ _COLUMNS: printing.Columns = {
 }
 
 
-def rule_of(given: Namespace) -> Rule | None:
-    """Return the rule that options say; None where none of them is given.
+def rule_of(given: Namespace, *, zone: str | None = None) -> Rule | None:
+    """Return the rule that options say, in `zone` unless they say another one; None: they say none.
 
     Raises:
         UsageError: it cannot be kept; it says what to write.
@@ -81,7 +81,9 @@ def rule_of(given: Namespace) -> Rule | None:
             raise UsageError("--time-zone goes with --at or --cron; give one of them")
         return None
     try:
-        return Rule.read(wanted, time_zone=given.time_zone)
+        return Rule.read(
+            wanted, time_zone=given.time_zone or (zone if given.every is None else None)
+        )
     except ValueError as error:
         raise UsageError(str(error)) from None
 
@@ -140,7 +142,10 @@ def list_schedules(call: Call) -> None:
     ),
 )
 def set_schedule(call: Call) -> None:
-    """Change when a schedule starts its crawl, or what it does when it is late."""
+    """Change when a schedule starts its crawl, or what it does when it is late.
+
+    --at and --cron are times of the zone that it has, unless --time-zone gives it another one.
+    """
     given = call.given
     changes = _terms(given)
     for name in _OPTIONAL:
@@ -149,12 +154,12 @@ def set_schedule(call: Call) -> None:
                 option = name.replace("_", "-")
                 raise UsageError(f"give one of --{option} and --no-{option}")
             changes[name] = None
-    rule = rule_of(given)
-    if rule is not None:
-        changes["rule"] = rule
-    if not changes:
+    is_ruled = rule_of(given) is not None
+    if not (changes or is_ruled):
         raise UsageError("say what is to be changed, such as --at 04:00")
     with call.graph() as graph:
+        if is_ruled:
+            changes["rule"] = rule_of(given, zone=graph.schedules.get(given.schedule).time_zone)
         one = graph.schedules.set(given.schedule, by=call.by, **changes)
     _say(call, one, f"starts the crawl {one.crawl} {one.rule}")
 

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model.crawl_states import State
+from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.tools.wording import format_period
 
 if TYPE_CHECKING:
@@ -125,7 +125,13 @@ def _of_all_runners(given: Waits) -> str:
 def _not_active(given: Waits) -> Iterator[str]:
     one, event = given.crawl, given.into_state
     if given.due_at is not None:
-        yield f"its schedule {given.schedule} is due next at {given.due_at:%Y-%m-%d %H:%M:%S}Z"
+        due = f"its schedule {given.schedule} is due next at {given.due_at:%Y-%m-%d %H:%M:%S}Z"
+        held = "" if one.state is State.FINISHED else f", but starts nothing that is {one.state}"
+        yield due + held
+        if event is not None and event.what == Event.ADDED and one.state is State.FINISHED:
+            revive = f"scrapy itemgraph crawls revive {shlex.quote(one.name)}"
+            yield f"it was not started since it was added, and waits for that; at once: {revive}"
+            return
     by = "" if event is None else f" by {event.by}, {event.at:%Y-%m-%d %H:%M:%S}Z"
     yield f"it is {one.state}{by}" + (f": {one.state_reason}" if one.state_reason else "")
     if given.processes:

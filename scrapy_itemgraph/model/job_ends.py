@@ -17,6 +17,7 @@ CRASH_LOOP = 5
 
 FINISHED, SHUTDOWN = "finished", "shutdown"  # of the reasons that a worker gives
 _PERMANENT = 2  # the exit code of a misuse, and of Ssscrape's permanent errors
+_LONGEST_LINE = 300  # characters of it that a reason has
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=10), timedelta(minutes=10)
 _LIMITS = {Stop.TIME: "it ran longer than its time limit", Stop.MEMORY: "it took too much memory"}
 _ASKED = {
@@ -94,7 +95,7 @@ def _refused(end: End) -> Verdict:
     is_permanent = end.refusals > 0 or end.exit_code == _PERMANENT
     return Verdict(
         state=JobState.PERMANENT_ERROR if is_permanent else JobState.TEMPORARY_ERROR,
-        reason=f"it ended as it started, with exit code {end.exit_code}; see its log",
+        reason=f"it ended as it started, with exit code {end.exit_code}",
         is_abnormal=True,
         backs_off=True,
         pauses=is_permanent,
@@ -144,3 +145,12 @@ def signal_name(number: int) -> str:
     with suppress(ValueError):
         return signal.Signals(number).name
     return f"signal {number}"
+
+
+def with_last_line(reason: str, output: str | None) -> str:
+    """Add to a reason the last line that a process wrote: as a rule its error.
+
+    It is for those who may read its log anyway; notices go to others as well.
+    """
+    lines = (output or "").strip().splitlines()
+    return f"{reason}: {lines[-1].strip()[:_LONGEST_LINE]}" if lines else reason

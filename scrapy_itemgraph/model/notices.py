@@ -40,7 +40,7 @@ _SAID = {
     Kind.CRASH_LOOP: "The crawl {crawl} was paused, for its processes crash",
     Kind.RUNNER_GONE: "The runner {runner} is gone",
     Kind.SCHEDULE_MISSED: "Due times of the crawl {crawl} were missed: {missed}",
-    Kind.FAILURES: "The crawl {crawl} has many open failures",
+    Kind.FAILURES: "The crawl {crawl} has open failures",
     Kind.IDLE: "The crawl {crawl} gets nothing done",
     TEST: "This is a test of the notices of the project {project}",
 }

@@ -78,7 +78,7 @@ class Schedule:
         except ValueError as error:
             raise OperationError(
                 f"the schedule {self.id} cannot be read: {error}; scrapy itemgraph schedules set "
-                f"{self.id} --at 03:00, say, gives it another rule"
+                f"{self.id} --at 03:00 --time-zone UTC, say, gives it another rule"
             ) from None
 
 

@@ -17,21 +17,24 @@ _PERIODS = ("grace", "jitter", "time_limit")
 _WORDS: dict[str, type[CatchUp | Overlap]] = {"catch_up": CatchUp, "overlap": Overlap}
 
 
-def rule_of(given: Mapping[str, Any]) -> Rule | None:
+def rule_of(given: Mapping[str, Any], *, zone: str | None = None) -> Rule | None:
     """Return the rule that is given by `every`, `at` or `cron`; None where none of them is.
+
+    Times are of `zone`, where no other one is given.
 
     Raises:
         OperationError: it cannot be kept; it says what to write.
 
     """
     wanted = {str(kind): given.get(kind) for kind in Kind}
-    zone = given.get("time_zone")
+    given_zone = given.get("time_zone")
     if all(value is None for value in wanted.values()):
-        if zone is not None:
+        if given_zone is not None:
             raise OperationError("a time zone goes with at or cron; give one of them")
         return None
     try:
-        return Rule.read(wanted, time_zone=zone)
+        kept = zone if wanted[Kind.EVERY] is None else None
+        return Rule.read(wanted, time_zone=given_zone or kept)
     except ValueError as error:
         raise OperationError(str(error)) from None
 

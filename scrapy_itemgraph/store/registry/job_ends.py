@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import next_commands
 from scrapy_itemgraph.model.crawl_states import Event, State
-from scrapy_itemgraph.model.job_ends import CRASH_LOOP, End, Verdict, judge, pause_before_next
+from scrapy_itemgraph.model.job_ends import (
+    CRASH_LOOP,
+    End,
+    Verdict,
+    judge,
+    pause_before_next,
+    with_last_line,
+)
 from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.store import notify
@@ -143,7 +151,8 @@ def end(
         return None
     verdict = judge(_end_of(connection, row, exit_code))
     said = reason or verdict.reason
-    given = {"job": job, "state": verdict.state, "reason": said, "exit_code": exit_code}
+    given = {"job": job, "state": verdict.state, "exit_code": exit_code}
+    given["reason"] = said if row.has_worker else with_last_line(said, output)
     connection.execute(END, {**given, "output": output, "lines": lines, "memory": memory})
     next_at = _judge_crawl(connection, row, verdict)
     note(
@@ -209,6 +218,7 @@ def _pause(connection: Connection, row: Any, verdict: Verdict, reason: str, by: 
     said = (
         f"{crashes} processes in a row ended abnormally; the last: {reason}" if is_loop else reason
     )
+    said += f"; its log: {next_commands.command('jobs', 'log', str(row.id))}"
     event = Event.CRASH_LOOP if is_loop else Event.PAUSED
     crawl_queue.put(connection, row.crawl_id, State.PAUSED, event, by=by, reason=said, job=row.id)
     what = Kind.CRASH_LOOP if is_loop else Kind.PAUSED

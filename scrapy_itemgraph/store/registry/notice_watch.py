@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import next_commands
 from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.tools.wording import format_period
@@ -41,6 +42,7 @@ def _writing(found: str) -> TextClause:
             clock_timestamp(), true
         FROM ({found}) AS found
         ON CONFLICT (crawl_id, what) WHERE holds DO NOTHING
+        RETURNING id, crawl_id AS crawl
     """)  # noqa: S608 - our own statements
 
 
@@ -91,6 +93,25 @@ NO_LONGER_FAILING = text(f"""
 """)  # noqa: S608 - our own condition
 
 
+# The last of each task, and of its refusals: the end of their part of the index of open ones.
+LAST_FAILURE = text("""
+    SELECT f.id, t.name AS task, f.error ->> 'type' AS error
+    FROM tasks t CROSS JOIN (VALUES (false), (true)) AS k (is_refusal) CROSS JOIN LATERAL (
+        SELECT f.id, f.error FROM failures f
+        WHERE f.handled_at IS NULL
+            AND (f.task_id, f.is_refusal) >= (t.id, k.is_refusal)
+            AND (f.task_id, f.is_refusal) <= (t.id, k.is_refusal)
+        ORDER BY f.task_id DESC, f.is_refusal DESC, f.id DESC LIMIT 1) AS f
+    WHERE t.crawl_id = :crawl ORDER BY f.id DESC LIMIT 1
+""")
+
+SAY = text("""
+    UPDATE notices SET body = json_build_object('crawl', body -> 'crawl',
+        'reason', CAST(:reason AS text), 'failure', CAST(:failure AS bigint))
+    WHERE id = :id
+""")
+
+
 def watch(connection: Connection, watched: Watch, project: str, own: int = 0) -> None:
     """Write what began to last, of crawls of a project and of `own`; note what is over."""
     engine.hot_path(connection)
@@ -104,4 +125,16 @@ def watch(connection: Connection, watched: Watch, project: str, own: int = 0) ->
         failing = {"what": Kind.FAILURES, "project": project, "most": watched.failures}
         connection.execute(NO_LONGER_FAILING, failing)
         said = f"more than {watched.failures:,}"
-        connection.execute(FAILING, {**failing, "own": own, "reason": said})
+        begun = connection.execute(FAILING, {**failing, "own": own, "reason": said})
+        for notice in begun.all():
+            _say_which(connection, notice.id, notice.crawl, said)
+
+
+def _say_which(connection: Connection, notice: int, crawl: int, said: str) -> None:
+    """Add the last failure of a crawl to a notice: what it is and where, not what a page said."""
+    last = connection.execute(LAST_FAILURE, {"crawl": crawl}).first()
+    if last is None:  # it was handled just now
+        return
+    look = next_commands.command("failures", str(last.id))
+    reason = f"{said}; the last: {last.error or 'an error'} in {last.task}, see {look}"
+    connection.execute(SAY, {"id": notice, "reason": reason, "failure": last.id})

@@ -60,9 +60,9 @@ def set_schedule(
     """Change when a schedule starts its crawl, or what it does when it is late."""
     sent = _sent(given)
     changes = schedule_terms.terms_of(sent)
-    rule = schedule_terms.rule_of(sent)
-    if rule is not None:
-        changes["rule"] = rule
+    if schedule_terms.rule_of(sent) is not None:
+        had = graphs.served.schedules.get(schedule)
+        changes["rule"] = schedule_terms.rule_of(sent, zone=had.time_zone)
     if not changes:
         raise OperationError('say what is to be changed, such as {"at": "04:00"}')
     return answer(plain(graphs.served.schedules.set(schedule, by=visitor.by, **changes)))

@@ -270,6 +270,24 @@ def test_jobs_are_looked_at_and_cancelled(queued, engine):
     assert "there is no runner 'nobody'" in queued("reclaim", "nobody", "--reason", "x").err
 
 
+@pytest.mark.usefixtures("box")
+def test_a_log_that_was_lost_with_its_runner_is_said_to_be_there(queued, engine):
+    """SS-4: of a job whose runner was killed the log is not empty, but on the runner's host."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO jobs (crawl_id, runner_id, origin, state, host, log, started_at, ended_at)"
+            " SELECT c.id, r.id, 'runner', 'temporary-error', 'far', '/srv/books/1.log', now(),"
+            " now() FROM crawls c, runners r"
+        )
+
+    (job,) = queued("jobs", "list", "--json").document
+    log = queued("jobs", "log", str(job["id"]))
+
+    assert (log.code, log.out) == (1, "")
+    assert "on far, in /srv/books/1.log" in log.err
+    assert " box " in queued("jobs", "list").out
+
+
 def test_drain_waits_until_no_process_runs_the_crawl(queued, engine):
     """`drain` returns when the last process has ended, also where the crawl is paused already."""
     queued("crawls", "add", "books")

@@ -35,6 +35,7 @@ def test_a_crawl_is_added_for_its_schedule_alone(queued):
     assert added.code == 0
     assert "is in the queue of the project shop, finished" in added.out
     assert "its schedule 1 is due next at" in explained.out
+    assert "it was not started since it was added, and waits for that" in explained.out
     assert (listed["crawl"], listed["rule"]) == ("books", "at 03:00 Europe/Berlin")
     assert "at 03:00 Europe/Berlin" in table.out
 
@@ -64,6 +65,19 @@ def test_schedules_are_added_changed_and_removed_by_number(queued):
     assert "there are no schedules yet" in queued("schedules", "list").out
     history = queued("crawls", "history", "books")
     assert "schedule set" in history.out
+
+
+def test_another_time_is_one_of_the_zone_that_the_schedule_has(queued):
+    """SS-10: a zone lasts until another one is given; a period takes it away."""
+    queued("crawls", "add", "books", "--at", "3:00", "--time-zone", "Europe/Berlin")
+
+    def changed(*arguments) -> str:
+        return queued("schedules", "set", "1", *arguments, "--json").document["rule"]
+
+    assert changed("--at", "4:30") == "at 04:30 Europe/Berlin"
+    assert changed("--cron", "30 2 * * *") == "cron 30 2 * * * Europe/Berlin"
+    assert changed("--at", "4:30", "--time-zone", "UTC") == "at 04:30 UTC"
+    assert changed("--every", "6h") == "every 6h"
 
 
 @pytest.mark.parametrize(

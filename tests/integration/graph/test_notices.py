@@ -296,7 +296,7 @@ FAILS = """
     INSERT INTO results (item_id, task_id, task_version, is_successful)
     SELECT n, t.id, '1', false FROM tasks t CROSS JOIN generate_series(1, 3) AS n;
     INSERT INTO failures (item_id, task_id, fingerprint, error)
-    SELECT item_id, task_id, gen_random_uuid(), '{}' FROM results
+    SELECT item_id, task_id, gen_random_uuid(), '{"type": "ValueError"}' FROM results
 """
 
 
@@ -313,9 +313,10 @@ def test_that_more_fails_than_may_is_said_once_until_it_is_handled(engine):
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE failures SET handled_at = NULL")
 
-    assert sorted(some) == [
-        ("busy", "failures open", "more than 2"),
-        ("still", "failures open", "more than 2"),
+    last = "the last: ValueError in parse, see scrapy itemgraph failures"
+    assert [(crawl, what, why[:-2]) for crawl, what, why in sorted(some)] == [
+        ("busy", "failures open", f"more than 2; {last}"),
+        ("still", "failures open", f"more than 2; {last}"),
     ]
     assert len(watched(engine, notify_failures=2)) == 4
 

@@ -64,9 +64,9 @@ class Queue:
         """Tell whether a process is told to stop."""
         return places.preempt(self.connection, *self.of[name])
 
-    def end(self, job, code=0) -> None:
+    def end(self, job, code=0, output=None) -> None:
         """End a job."""
-        job_ends.end(self.connection, job, by="runner r", exit_code=code)
+        job_ends.end(self.connection, job, by="runner r", exit_code=code, output=output)
 
     def run(self, statement) -> list:
         """Run a statement, and return its rows."""
@@ -235,16 +235,20 @@ def test_abnormal_ends_back_off_and_then_pause_the_crawl(queue):
 
 
 def test_a_process_that_is_refused_twice_pauses_its_crawl(queue):
-    """The second process in a row that ended before it registered is a permanent error."""
+    """The second in a row that ended before it registered is a permanent error, which is told."""
     queue.add("a")
     queue.runner()
     for _ in range(2):
         (job,) = queue.assign().values()
-        queue.end(job, 1)
+        queue.end(job, 1, output="Traceback …\nModuleNotFoundError: No module named 'x'\n")
 
-    states = [job.state for job in job_reports.jobs(queue.connection, crawl="a")]
-    assert states == ["permanent-error", "temporary-error"]
-    assert queue.run("SELECT state FROM crawls") == [("paused",)]
+    jobs = job_reports.jobs(queue.connection, crawl="a")
+    assert [job.state for job in jobs] == ["permanent-error", "temporary-error"]
+    said = "it ended as it started, with exit code 1"
+    assert jobs[0].reason == f"{said}: ModuleNotFoundError: No module named 'x'"
+    paused = f"{said}; its log: scrapy itemgraph jobs log {job}"
+    assert queue.run("SELECT state, state_reason FROM crawls") == [("paused", paused)]
+    assert queue.run("SELECT body ->> 'reason' FROM notices") == [(paused,)]
 
 
 def test_others_take_over_from_a_dead_runner(queue):

@@ -222,6 +222,7 @@ def test_schedules_are_added_changed_and_removed(ask, graph, database) -> None:
         True,
     )
     one = f"/api/v1/schedules/{made['id']}"
+    assert ask("PATCH", one, {"at": "3:00"}).json()["rule"] == "at 03:00 Europe/Berlin"
     due = ask("GET", f"{one}/next?count=2&after=2026-03-28T12:00Z").json()
     assert [each["due"] for each in due] == [
         "2026-03-29T01:00:00+00:00",
