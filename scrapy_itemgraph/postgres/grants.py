@@ -31,6 +31,10 @@ _WRITTEN_BY_SCHEDULERS = {
     "schedules": "INSERT, UPDATE, DELETE",
     "places": "UPDATE",
     "rulesets": "INSERT",
+    "depths": "INSERT, UPDATE, DELETE",  # of crawls that track them, with their items
+    "links": "INSERT, UPDATE, DELETE",
+    "depth_work": "INSERT, UPDATE, DELETE",
+    "depth_sweeps": "INSERT, UPDATE, DELETE",
     "sweeps": "INSERT, UPDATE, DELETE",  # rules that are applied to what waits
     "notices": "INSERT",
     "items": "INSERT, UPDATE, DELETE",

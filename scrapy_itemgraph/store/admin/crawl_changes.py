@@ -69,6 +69,10 @@ OF_CRAWL = {
     "tags": "tags WHERE crawl_id = :crawl",
     "blobs": "blobs WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "aliases": "aliases WHERE crawl_id = :crawl",
+    "links": "links WHERE parent_id IN (SELECT item_id FROM depths WHERE crawl_id = :crawl)",
+    "depths": "depths WHERE crawl_id = :crawl",
+    "steps of depths": "depth_work WHERE crawl_id = :crawl",
+    "sweeps of depths": "depth_sweeps WHERE crawl_id = :crawl",
     "items": "items WHERE crawl_id = :crawl",
     "sweeps": "sweeps WHERE crawl_id = :crawl",
     "journal": "journal WHERE crawl_id = :crawl",
@@ -86,8 +90,11 @@ OF_CRAWL = {
 # What hangs on items: deleted with some thousand of them at a time.
 OF_ITEMS = {
     name: f"{name} WHERE item_id = ANY (CAST(:items AS bigint[]))"
-    for name in ("work", "attempts", "failures", "results", "tags", "blobs", "aliases")
-} | {"items": "items WHERE id = ANY (CAST(:items AS bigint[]))"}
+    for name in ("work", "attempts", "failures", "results", "tags", "blobs", "aliases", "depths")
+} | {
+    "links": "links WHERE parent_id = ANY (CAST(:items AS bigint[]))",
+    "items": "items WHERE id = ANY (CAST(:items AS bigint[]))",
+}
 
 FREE_NAMES = text("""
     UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl

@@ -33,11 +33,17 @@ _BY_ITEM = {
 _INDEXED = {
     "tags": _OF_CRAWL,
     "aliases": _OF_CRAWL,
+    "links": "x.parent_id IN (SELECT d.item_id FROM depths d WHERE d.crawl_id = :crawl)",
+    "depths": _OF_CRAWL,
+    "steps of depths": _OF_CRAWL,
     "items": _OF_CRAWL,
     "journal": _OF_CRAWL,
     "marks of feeds": _OF_FEED,
 }
-_NAMES = {"marks of feeds": "feed_items"}  # of tables that people know otherwise
+_NAMES = {
+    "marks of feeds": "feed_items",
+    "steps of depths": "depth_work",
+}  # of tables that people know otherwise
 
 
 def holds(connection: Connection, crawl_id: int) -> dict[str, int]:
