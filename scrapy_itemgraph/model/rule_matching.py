@@ -61,16 +61,17 @@ class CompiledRules:
         self.skips_none = self._skip.is_always(False)
         self.asks_plainly = not (self._user_agent.rules or self._hook.rules)
 
-    def accepts(self, url: str, *, is_needed: bool = False) -> bool:
+    def accepts(self, url: str, *, is_needed: bool = False, is_outside: bool = False) -> bool:
         """Tell whether a link to a URL makes a page of the crawl.
 
-        What a page needs, such as its pictures, is refused by a rule that matches it alone.
+        What a page needs, such as its pictures, is refused by a rule that matches it alone. What is
+        outside of the site is accepted by a rule that matches it alone.
         """
-        if self.accepts_all:
+        if self.accepts_all and not is_outside:
             return True
         rule = self._accept.of(url)
         if rule is None:
-            return is_needed or self.ruleset.accept
+            return not is_outside and (is_needed or self.ruleset.accept)
         return bool(rule.accept)
 
     def skips(self, url: str) -> bool:

@@ -55,6 +55,8 @@ class WholeSite(Site):
         self.hits[target] += 1
         if path == "/moved":
             return 301, {"Location": "/target", "Content-Type": "text/html"}, b"moved"
+        if path == "/outside":
+            return 200, {"Content-Type": "text/html"}, b'<a href="/further">further</a>'
         if path == "/elsewhere":
             place = f"http://localhost:{self.server.server_port}/docs/two"
             return 302, {"Location": place, "Content-Type": "text/html"}, b""

@@ -24,6 +24,8 @@ BLOB = "body"
 
 _OK = range(200, 300)
 _HOME, _INLINE, _ROOT = "home", "inline", "root"  # in a request's meta
+# Of a link that leads to another site: a rule that accepts it makes it a page, and nothing else.
+_OUTSIDE = "itemgraph_outside"
 _MOST_INLINE = 5  # how deep files of files, frames of frames are taken
 _FIRST = 10  # the priority of what a page needs, so that the two are fetched close together
 _SECRET = frozenset({b"Authorization", b"Cookie", b"Proxy-Authorization"})
@@ -132,7 +134,7 @@ class SiteSpider(scrapy.Spider):
         """Yield the links of a page that are of the site, and what it needs from anywhere."""
         meta = response.meta
         inline, home = meta.get(_INLINE, 0), self._home(response)
-        follows = self._scope.has(response.url, home) and not references.forbids_links(response)
+        follows = self._is_followed(response, home) and not references.forbids_links(response)
         linked = {} if home is None else {_HOME: home}
         needed = {_INLINE: inline + 1, "depth_reset": True, "itemgraph_needed": True}
         seen = {response.url}
@@ -140,16 +142,23 @@ class SiteSpider(scrapy.Spider):
             if url in seen:
                 continue
             seen.add(url)
-            is_page = kind is Kind.LINK or (kind is Kind.FRAME and self._scope.has(url, home))
-            if is_page:
-                if follows and self._is_wanted(url, home):
-                    yield Request(url, meta=dict(linked))
+            is_of_site = self._scope.has(url, home)
+            if kind is Kind.LINK or (kind is Kind.FRAME and is_of_site):
+                if follows and self._is_wanted(url):
+                    yield Request(url, meta=linked | ({} if is_of_site else {_OUTSIDE: True}))
             elif inline < _MOST_INLINE:
                 yield Request(url, meta=dict(needed), priority=_FIRST)
 
-    def _is_wanted(self, url: str, home: str | None) -> bool:
-        if not self._scope.has(url, home):
+    def _is_followed(self, response: Response, home: str | None) -> bool:
+        """Tell whether the links of a page are followed: it is of the site, or rules took it in."""
+        if self._scope.has(response.url, home):
+            return True
+        if _OUTSIDE not in response.meta:
             return False
+        begun = response.meta.get("redirect_urls", [response.url])[0]
+        return scope.place_of(begun) == scope.place_of(response.url)
+
+    def _is_wanted(self, url: str) -> bool:
         if self._skips_noise and scope.is_noise(url):
             self._count("noise")
             return False

@@ -17,7 +17,7 @@ from scrapy.spidermiddlewares.referer import RefererMiddleware
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
-from scrapy_itemgraph.worker.spider.page_rules import NEEDED
+from scrapy_itemgraph.worker.spider.page_rules import NEEDED, OUTSIDE
 from scrapy_itemgraph.worker.spider.validation import TTL
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _OWN, _SCRAPYS = "scrapy_itemgraph.", "scrapy."
 # In a request's meta: somebody has to look at it.
-_MEANINGFUL = frozenset({TTL, "depth_reset", "referrer_policy"})
+_MEANINGFUL = frozenset({TTL, OUTSIDE, "depth_reset", "referrer_policy"})
 _MOST_PATTERNS = 100  # a page may link to any number of origins
 
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 NEEDED = "itemgraph_needed"
 """In a request's meta: it is for what a page needs, such as a picture, and not for a link."""
 
+OUTSIDE = "itemgraph_outside"
+"""In a request's meta: it is for a link that only a rule which accepts it makes a page."""
+
 _AGENT = "User-Agent"
 _HOOKS = "ITEMGRAPH_HOOKS"
 
@@ -45,15 +48,18 @@ class PageRules:
         URL once more is none that was found.
         """
         rules = leg.execution.rules
-        if rules is None:
+        if rules is None and OUTSIDE not in request.meta:
             return True
         if continues:
             self.prepare(request, leg.execution)
             return True
+        if rules is None:
+            self.refused(leg.execution)
+            return False
         own = leg.request
-        is_needed = bool(request.meta.get(NEEDED))
+        is_needed, is_outside = NEEDED in request.meta, OUTSIDE in request.meta
         is_own = own is not None and own.url == request.url
-        if rules.accepts(request.url, is_needed=is_needed) or is_own:
+        if rules.accepts(request.url, is_needed=is_needed, is_outside=is_outside) or is_own:
             return True
         self.refused(leg.execution)
         return False

@@ -133,6 +133,26 @@ def test_what_is_larger_than_the_limit_is_a_failure_that_says_so(run, project):
     assert "larger than" in message
 
 
+def test_rules_make_a_crawl_of_a_site_wider_and_narrower(empty, site):
+    """MNB-11: a rule that accepts takes in another host, a rule that does not leaves a part out."""
+    named = ("-s", "ITEMGRAPH_CRAWL=mine")
+    command = ("crawl", "site", "-a", f"url={site.url}/", *ELSEWHERE, *named)
+    crawl = ("--crawl", "mine")
+    assert empty.scrapy(*command, "-s", "CLOSESPIDER_PAGECOUNT=1").code == 0
+    assert not paths(site) & {"/outside", "/further"}
+    for rule in (("^http://localhost:", "--accept"), ("/docs/|near", "--no-accept")):
+        added = empty.scrapy("itemgraph", "rules", "add", *rule, *crawl)
+        assert added.code == 0, added.log
+    empty.scrapy("itemgraph", "expire", f"{site.url}/", *crawl)
+    site.hits.clear()
+
+    run = empty.scrapy(*command)
+
+    assert run.stats["reason"] == "finished", run.log
+    assert paths(site) >= {"/outside", "/further", "/far.png"}, run.log
+    assert not paths(site) & {"/docs/two", "/docs/deep.png"}
+
+
 def test_a_spider_of_the_project_is_meant_before_ours(project, site):
     """`scrapy crawl site` runs the project's own `site`, if it has one, and warns of nothing."""
     run = project.write(own("/docs/four").replace('"s"', '"site"')).scrapy("crawl", "site")

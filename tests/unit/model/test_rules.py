@@ -58,6 +58,15 @@ def test_what_a_page_needs_is_refused_by_a_rule_that_matches_it_alone():
     assert not rules.accepts("https://cdn.example/calendar/a.png", is_needed=True)
 
 
+def test_what_is_outside_of_a_site_is_accepted_by_a_rule_that_matches_it_alone():
+    """MNB-11: a default that accepts does not take in other hosts, a rule does."""
+    rules = CompiledRules(ARCHIVE)
+
+    assert rules.accepts("https://example.org/a", is_outside=True)
+    assert not rules.accepts("https://example.net/a", is_outside=True)
+    assert not rules.accepts("https://example.org/calendar/2024", is_outside=True)
+
+
 def test_what_follows_the_hash_of_a_url_decides_nothing():
     """MNB-11: a URL is asked for without its fragment."""
     rules = CompiledRules(ARCHIVE)
