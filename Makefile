@@ -49,7 +49,7 @@ $(READYBENCH): pyproject.toml tests/benchmarks/end_to_end/requirements.txt
 		-r tests/benchmarks/end_to_end/requirements.txt
 	@touch $@
 
-demo: $(READY) ## crawl the example shop, today and tomorrow; queue three crawls, and kill a process
+demo: $(READY) ## crawl the example shop, today and tomorrow; queue three crawls, kill a process, archive it
 	$(BIN)/python example_project/demo.py
 
 lint: $(READY) ## ruff, import contracts

@@ -1,7 +1,9 @@
-"""Two days at the tea shop, and a queue of crawls. `make demo` runs this.
+"""Two days at the tea shop, a queue of crawls, and an archive. `make demo` runs this.
 
 The shop is crawled, a day passes, and it is crawled again; then three crawls of it are queued for a
-runner with two places, and one of their processes is killed. Every number comes from the shop's own
+runner with two places, and one of their processes is killed; at last the shop's pages that are near
+enough are archived, by the spider that comes with the package.
+Every number comes from the shop's own
 access log or from the database. It exits with 1 when a step fails, when the graph and the shop
 differ, or when something ran again that was still fresh.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,10 +20,11 @@ import sys
 import time
 import urllib.request
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.error import HTTPError
+from urllib.parse import urljoin, urlsplit
 
 HERE = Path(__file__).resolve().parent
 WORK = HERE / ".scrapy" / "demo"  # apart from .scrapy/itemgraph, which is yours
@@ -30,6 +34,7 @@ SEEN = ("name", "price", "stock")
 STEP_TIMEOUT = 300  # seconds
 QUEUED = ("morning", "noon", "night")
 PLACES = 2
+ARCHIVED = 2  # links
 BAD_REQUEST = 400
 TASKS = (
     "parse_shop",
@@ -491,6 +496,46 @@ def check_queue(killed):
     print(f"  Checked: all three are finished, each with {products[killed]} products.")
 
 
+def play_archive(site):
+    heading(f"The shop as an archive: what is at most {ARCHIVED} links away, with its pictures")
+    rule = rf"^{re.escape(site)}/(category|product|reviews|offers)"
+    terms = ("-a", f"url={site}/", "--depth", str(ARCHIVED), "--accept", rule)
+    scrapy("itemgraph", "crawls", "add", "site", "archive", *terms, log=WORK / "add.log")
+    scrapy("itemgraph", *RUNNER, log=WORK / "archive.log")
+    print(scrapy("itemgraph", "status", "--crawl", "archive", log=WORK / "shown.log"))
+    expected = near(site, rule)
+    with open_graph() as graph:
+        archive = graph.of("archive")
+        kept = {one.url for one in archive.items(limit=10_000) if "fresh" in one.states.values()}
+        pages = {url for url in kept if re.match(rule, url)} | {f"{site}/"}
+        too_deep = archive.depths.standing().too_deep
+    if pages != expected:
+        raise DemoError(
+            f"the archive lacks {expected - pages}, and has {pages - expected} too many"
+        )
+    print(
+        f"  Checked: the {len(pages)} pages that are near, {len(kept - pages)} pictures and other"
+    )
+    print(f"  things that they need, and {too_deep} pages that wait, for they are too deep.")
+
+
+def near(site, rule):
+    """Return the pages that are near enough, by a search over the shop's own links."""
+    found, front = {f"{site}/"}, [f"{site}/"]
+    for _ in range(ARCHIVED):
+        links = [urljoin(page, href) for page in front for href in hrefs(page)]
+        front = list(dict.fromkeys(one for one in links if re.match(rule, one)))
+        front = [one for one in front if one not in found]
+        found.update(front)
+    return found
+
+
+def hrefs(page):
+    with suppress(HTTPError):
+        return re.findall(r'<a [^>]*href="([^"#]+)', ask(page).decode())
+    return []
+
+
 def main():
     sys.stdout.reconfigure(line_buffering=True)  # in step with errors, also into a pipe
     try:
@@ -501,6 +546,7 @@ def main():
             print(f"The tea shop is open at {site}; logs are in {WORK}.")
             play(site)
             play_queue(site)
+            play_archive(site)
         heading("Look around in it")
         here = os.path.relpath(HERE, Path.cwd())
         in_project = "" if here == "." else f"cd {here} && "
