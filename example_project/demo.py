@@ -2,9 +2,8 @@
 
 The shop is crawled, a day passes, and it is crawled again; then three crawls of it are queued for a
 runner with two places, and one of their processes is killed; at last the shop's pages that are near
-enough are archived, by the spider that comes with the package.
-Every number comes from the shop's own
-access log or from the database. It exits with 1 when a step fails, when the graph and the shop
+enough are archived, by the spider that comes with the package. Every number comes from the shop's
+own access log or from the database. It exits with 1 when a step fails, when the graph and the shop
 differ, or when something ran again that was still fresh.
 """
 

@@ -191,6 +191,12 @@ class Rules(RuleChange):
     rules: list[Json] = Field([], max_length=1000)
 
 
+class DepthLimit(Given):
+    """How many links deep pages may be."""
+
+    limit: int | None = Field(ge=0, le=1_000_000, description="null: as deep as they are")
+
+
 class NewNice(Given):
     """How early an item's work has its turn."""
 

@@ -17,6 +17,7 @@ from scrapy_itemgraph.model import attempt_logs, blobs, feed_exports, snapshots,
 from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store.admin import (
     activity,
+    depth_reports,
     done_lists,
     failure_groups,
     item_search,
@@ -240,6 +241,26 @@ class Dripfed(BaseModel):
     """How many pages of the stash are kept in work; null: none."""
 
     pages: int | None
+
+
+@of_record(depth_reports.AtDepth)
+class AtDepth(BaseModel):
+    """How many pages have a depth; null: no path to them is known."""
+
+    depth: int | None
+    pages: int
+    is_more: bool
+
+
+@of_record(depth_reports.DepthStanding)
+class Depth(BaseModel):
+    """How deep pages are, and may be."""
+
+    limit: int | None
+    is_set: bool
+    too_deep: int
+    by_depth: list[AtDepth]
+    is_at_work: bool
 
 
 @of_record(status.TaskState)

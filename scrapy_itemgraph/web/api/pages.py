@@ -61,6 +61,19 @@ def dripfeed(graph: CrawlGraph, _: Operator, given: bodies.Dripfeed) -> Response
     return answer({"pages": given.pages})
 
 
+@router.get("/depth", response_model=models.Depth | None)
+def depth(graph: CrawlGraph, _: Reader) -> Response:
+    """Say how deep pages are, and may be; null where that is not tracked."""
+    return answer(graph.depths.standing())
+
+
+@router.put("/depth", response_model=models.Depth)
+def set_depth(graph: CrawlGraph, visitor: Operator, given: bodies.DepthLimit) -> Response:
+    """Say how many links deep pages may be; depths are tracked from now on."""
+    graph.depths.set_limit(given.limit, by=visitor.by)
+    return answer(graph.depths.standing())
+
+
 def _set_aside(graph: ItemGraph, hold: Hold, given: bodies.SettingAside) -> int:
     has_filter = given.url_part is not None or given.tag is not None
     if bool(given.pages) == has_filter:

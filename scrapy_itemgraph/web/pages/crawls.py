@@ -72,6 +72,7 @@ def overview_of(graph: ItemGraph) -> dict[str, Any]:
         "notes": [*summaries.older(workers), *summaries.notes(going_on, now)],
         "tasks": one["tasks"],
         "workers": workers,
+        "depth": graph.depths.standing(),
         "plot": _plot(graph, now),
         "failures_badge": counts.shown(one["failures"]) if one["failures"] else "",
     }

@@ -38,6 +38,7 @@ WRITES = [
     ("POST", f"{C}/pages/skip", {"url_part": "nothing"}),
     ("POST", f"{C}/pages/unskip", {"all": True}),
     ("PUT", f"{C}/dripfeed", {"pages": None}),
+    ("PUT", f"{C}/depth", {"limit": None}),
     ("POST", f"{C}/expire", {"task": "parse"}),
     ("POST", f"{C}/tasks/parse/disable", None),
     ("POST", f"{C}/tasks/parse/enable", None),

@@ -91,3 +91,17 @@ def test_pages_are_set_aside_in_the_cockpit(web):
     assert "one is skipped no more." in said
     assert "pages are skipped or stashed" in press(id="one", hold="burnt")
     assert "Skip</button>" in web.ask("GET", "/crawls/books/item?id=one").text
+
+
+def test_depths_are_told_and_limited_over_http_and_in_the_cockpit(web):
+    """MNB-9: null where they are not tracked; from a limit on they are, and shown by depth."""
+    before = web.get(f"{API}/depth")
+    answer = web.ask("PUT", f"{API}/depth", {"limit": 0}).json()
+    shown = web.ask("GET", "/crawls/books").text
+
+    assert before is None
+    assert (answer["limit"], answer["is_set"], answer["is_at_work"]) == (0, True, True)
+    assert web.get(f"{API}/depth")["limit"] == 0
+    assert web.ask("PUT", f"{API}/depth", {"limit": -1}).status_code == 422
+    assert "pages by depth" in shown
+    assert "0 too deep, the limit is 0" in shown
