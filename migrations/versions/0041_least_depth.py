@@ -115,7 +115,7 @@ def upgrade() -> None:
         sa.Column("after_item", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.Column("swept", sa.BigInteger(), server_default=sa.text("0"), nullable=False),
         sa.CheckConstraint(
-            "phase IN ('mark', 'clear', 'roots', 'settle', 'range')",
+            "phase IN ('missing', 'mark', 'clear', 'roots', 'settle', 'range')",
             name=op.f("depth_sweeps_phase_check"),
         ),
         sa.ForeignKeyConstraint(

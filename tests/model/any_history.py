@@ -62,9 +62,17 @@ class AnyHistory(RuleBasedStateMachine):
     @initialize(
         pasts=st.lists(st.lists(endings, max_size=3), min_size=4, max_size=4),
         nices=st.permutations([None, None, -1, 1]),
+        limit=st.sampled_from([-1, -1, None, 1, 2]),
     )
-    def begin(self, pasts: list[list[str]], nices: list[int | None]) -> None:
-        """Make four items, each with a past: how what there was to do of it ended."""
+    def begin(
+        self, pasts: list[list[str]], nices: list[int | None], limit: int | None = -1
+    ) -> None:
+        """Make four items, each with a past: how what there was to do of it ended.
+
+        The crawl tracks depth, with a limit or none, unless that is below 0.
+        """
+        if limit != -1:
+            self.both.track_depth(limit)
         for name, outcomes, nice in zip("ABCD", pasts, nices, strict=True):
             self.both.apply(
                 ops.CreateItem(name, ["page"], {"by": name}, nice=nice),
@@ -378,6 +386,12 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(name=names, nice=st.none() | st.integers(-2, 2))
     def set_nice(self, name: str, nice: int | None) -> None:
         self.both.set_nice(name, nice)
+
+    @rule(limit=st.sampled_from([None, 0, 1, 2]))
+    def set_depth_limit(self, limit: int | None) -> None:
+        """Let pages be as deep as that, where depth is tracked."""
+        if self.both.model.tracks_depth:
+            self.both.track_depth(limit)
 
     @rule(
         name=names,

@@ -30,7 +30,8 @@ from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import crawl_changes
-from scrapy_itemgraph.store.registry import crawls, item_sweeps
+from scrapy_itemgraph.store.depths import relax, sweeps
+from scrapy_itemgraph.store.registry import crawl_depths, crawls, item_sweeps
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 
@@ -144,11 +145,29 @@ class Both:
             shared = crawls.share_crawl(self.connection, self.ours.id)
             additions.add(self.connection, ready, crawl=shared)
         self.model.commit([End(tuple(given))])
+        self.pass_depths_on()
+
+    def track_depth(self, limit: int | None) -> None:
+        """Have the crawl track depth, with a limit; or set another one."""
+        with graphs.committed(self.connection):
+            crawl_depths.set_limit(self.connection, self.ours.id, limit, by="a person")
+        self.model.track_depth(limit)
+        self.pass_depths_on()
+
+    def pass_depths_on(self) -> None:
+        """Do all that is due of depths."""
+        did = self.model.tracks_depth
+        while did:
+            with graphs.committed(self.connection):
+                engine.hot_path(self.connection)
+                steps = (sweeps.free, sweeps.sweep, relax.relax)
+                did = sum(step(self.connection, self.ours.id) for step in steps) > 0
 
     def end(self, ends: Sequence[tuple[Any, dict[str, Any]]]) -> None:
         """Commit a batch: of claims (None: from outside) and how they end, as `End` says it."""
         ours, model = self.prepared(ends)
         assert_became(model, self.model.commit(model), self.ours.commit(*ours))
+        self.pass_depths_on()
 
     def prepared(
         self, ends: Sequence[tuple[Any, dict[str, Any]]]
@@ -435,6 +454,10 @@ class Both:
         assert_same(
             reading.stored_graph(self.connection, self.ours.id), reading.model_graph(self.model)
         )
+        if self.model.tracks_depth:
+            named = {one.name: n for n, one in self.model.items.items()}
+            expected = {name: self.model.depths.get(n, 0) for name, n in named.items()}
+            assert_same(reading.stored_depths(self.connection, self.ours.id), expected)
         work, order = reading.stored_work(self.connection, self.ours.id)
         assert_same(work, reading.model_work(self.model))
         self._check_first_in_first_out(order)

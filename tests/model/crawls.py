@@ -45,6 +45,7 @@ class Crawl(ItemGraph):
         self.registered = set(tasks)
         self.skips: set[str] = set()  # parts of URLs, of the rules in force
         self.ever_skipped: set[str] = set()
+        self.found: list[tuple[Pair | None, list[str]]] = []  # what a batch names, and from where
 
     # Claims
 
@@ -134,6 +135,8 @@ class Crawl(ItemGraph):
         self.stopped = {task for task in self.tasks if self.is_stopped(task)}
         first = [one for one in ends if one.outcome in {"retry", "released", "skipped"}]
         skipped = [self.claimed(one.token) for one in ends if one.outcome == "skipped"]
+        before = dict(self.depths)
+        self.found = []
         became_of = {one.token: self._commit(one) for one in first}
         became = []
         for one in ends:
@@ -142,8 +145,31 @@ class Crawl(ItemGraph):
         for pair in skipped:  # last, as what the batch left of its item calls for
             if pair is not None and pair.item in self.items:
                 self._set_aside(pair.item, "skipped")
+        if self.tracks_depth:
+            self._link(before)
         self._end_step()
         return became
+
+    def _link(self, before: dict[int, int]) -> None:
+        """Take note of the links that a batch found; names mean what they mean at its end."""
+        for pair, names in self.found:
+            for name in names:
+                target = self.names.get(name)
+                if target is None or target not in self.items:
+                    continue
+                source = None if pair is None else self.survivor(pair.item)
+                if pair is None:
+                    self.come_nearer(target, 0)  # a path begins there
+                elif source is not None:
+                    self.links.setdefault(source, set()).add(target)
+                elif pair.item in before:  # it is gone: nothing but this path is left of it
+                    self.come_nearer(target, before[pair.item] + 1)
+        self.pass_depths_on()
+
+    def track_depth(self, limit: int | None) -> None:
+        """Have items know their depth from now on, and those wait that are deeper than a limit."""
+        self.tracks_depth, self.depth_limit = True, limit
+        self._end_step()
 
     def _commit(self, end: End) -> Became:
         pair = None if end.token is None else self.claimed(end.token)
@@ -177,18 +203,20 @@ class Crawl(ItemGraph):
             work = self.work[pair]
             run.own, run.task, run.answers, version = (*pair, work.answers, work.version)
         is_expired = pair is not None and self.is_expired(pair)
-        before = copy.deepcopy((self.items, self.names, self.numbers))
+        before = copy.deepcopy((self.items, self.names, self.numbers, self.moved))
         if keeps:
             try:
                 run.carry_out(end.operations)
             except Refused as refused:
-                self.items, self.names, self.numbers = before
+                self.items, self.names, self.numbers, self.moved = before
+                run.named = []
                 outcome, error, keeps = "failed", refused.kind, False
                 if pair is not None:
                     run = Run(self, *pair, run.answers)
                     if self.tasks[pair.task].is_callback:  # its requests go on all the same
                         run.carry_out([one for one in end.operations if isinstance(one, Enqueue)])
                         keeps = True
+        self.found.append((pair, run.named))
         tries = 0 if pair is None else self.work.pop(pair).tries
         if pair is not None and run.own is not None:
             survivor = Pair(run.own, pair.task)

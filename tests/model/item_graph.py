@@ -156,6 +156,47 @@ class ItemGraph:
         self.run = 0
         self.stopped: set[str] = set()  # by `max_failures`, when a commit begins
         self.swept_since: int | None = None  # the tick at which code changed that is not yet swept
+        self.tracks_depth = False
+        self.depth_limit: int | None = None
+        self.depths: dict[int, int] = {}  # the least that was known, by item (MNB-9)
+        self.links: dict[int, set[int]] = {}  # by the item that links
+        self.moved: dict[int, int] = {}  # where merges took items
+
+    # Depths
+
+    def survivor(self, number: int) -> int | None:
+        """Return the item that an item was merged into, or is; None where it was deleted."""
+        while number in self.moved:
+            number = self.moved[number]
+        return number if number in self.items else None
+
+    def is_too_deep(self, number: int) -> bool:
+        """Tell whether an item is deeper than the limit (MNB-9)."""
+        return self.depth_limit is not None and self.depths.get(number, 0) > self.depth_limit
+
+    def come_nearer(self, number: int | None, depth: int) -> None:
+        """Let an item have a depth, if that is less than what it has."""
+        if number is not None:
+            self.depths[number] = min(depth, self.depths.get(number, depth))
+
+    def pass_depths_on(self) -> None:
+        """Give each item the least depth that links say; none rises (MNB-10)."""
+        for gone, into in self.moved.items():
+            found = self.survivor(into)
+            if gone in self.depths:
+                self.come_nearer(found, self.depths.pop(gone))
+            if gone in self.links and found is not None:
+                self.links.setdefault(found, set()).update(self.links.pop(gone))
+        for number in [one for one in self.depths if one not in self.items]:
+            del self.depths[number]
+            self.links.pop(number, None)
+        before: dict[int, int] | None = None
+        while before != self.depths:
+            before = dict(self.depths)
+            for parent, children in self.links.items():
+                for child in children:
+                    if parent in before and self.survivor(child) not in {None, parent}:
+                        self.come_nearer(self.survivor(child), before[parent] + 1)
 
     # Names
 
@@ -209,6 +250,7 @@ class ItemGraph:
         needed = self.tasks[pair.task].depends_on
         return (
             self.is_called_for(pair)
+            and not self.is_too_deep(pair.item)
             and self.state(pair) in {"never run", "stale"}
             and all(self.state(Pair(pair.item, task)) == "fresh" for task in needed)
         )

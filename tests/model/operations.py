@@ -54,6 +54,7 @@ class Run:
     updated: set[int] = field(default_factory=set)
     deleted: set[str] = field(default_factory=set)  # names
     expired: int | None = None  # the tick at which this execution expired its own pair
+    named: list[str] = field(default_factory=list)  # what it created, or would have
 
     def carry_out(self, given: Sequence[ops.Operation]) -> None:
         """Carry operations out in their order."""
@@ -105,6 +106,7 @@ class Run:
     def create_item(self, one: ops.CreateItem) -> None:
         """Make an item unless its name is taken (SRAP-41), also by a deleted item."""
         graph = self.graph
+        self.named.append(one.id)
         if one.id in graph.names:
             if one.fail_if_exists:
                 raise Refused("NameTakenError")
@@ -140,6 +142,7 @@ class Run:
         request led here once: whatever callback it has runs again, and its own request stays.
         """
         graph = self.graph
+        self.named.append(one.name)
         if one.name not in graph.names:
             tags = [f"callback:{one.callback}"]
             self.create_item(ops.CreateItem(one.name, tags, one.data, nice=one.nice))
@@ -200,6 +203,7 @@ class Run:
     def _merge(self, number: int, into: int, merge: Any, mergers: Mapping[str, Any]) -> None:
         graph = self.graph
         gone, stays = graph.items.pop(number), graph.items[into]
+        graph.moved[number] = into
         if number in self.updated:
             self.updated.add(into)
         if merge is not None:
@@ -287,6 +291,8 @@ class Run:
 
     def update_data(self, one: ops.UpdateData) -> None:
         """Change an item's data (SRAP-48); `upsert` makes the item."""
+        if one.upsert and one.id is not None:
+            self.named.append(one.id)
         if one.upsert and one.id is not None and one.id not in self.graph.names:
             if one.id in self.deleted:
                 raise Refused("OperationError")

@@ -43,6 +43,10 @@ RESULTS = sa.text("""
     FROM results r JOIN tasks t ON t.id = r.task_id JOIN items i ON i.id = r.item_id
     WHERE i.crawl_id = :crawl
 """)
+DEPTHS = sa.text("""
+    SELECT i.name, d.depth FROM items i LEFT JOIN depths d ON d.item_id = i.id
+    WHERE i.crawl_id = :crawl
+""")
 SILENT = {
     "state": "never run",
     "metadata": {},
@@ -158,6 +162,12 @@ def _content(row: Any) -> bytes:
     store = content_stores.opened(row.store)
     assert store is not None
     return b"".join(store.read(bytes.fromhex(row.sha256), row.id))
+
+
+def stored_depths(connection: Connection, crawl_id: int) -> dict[str, int]:
+    """Return how deep items are, 0 where that is not known."""
+    rows = connection.execute(DEPTHS, {"crawl": crawl_id})
+    return {row.name: row.depth or 0 for row in rows}
 
 
 def stored_contents(connection: Connection) -> dict[int, bytes]:

@@ -114,6 +114,8 @@ depth_sweeps = Table(
     Column("after_depth", Integer, nullable=False, server_default=text("-1")),
     Column("after_item", BigInteger, nullable=False, server_default=text("0")),
     Column("swept", BigInteger, nullable=False, server_default=text("0")),
-    CheckConstraint("phase IN ('mark', 'clear', 'roots', 'settle', 'range')", name="phase"),
+    CheckConstraint(
+        "phase IN ('missing', 'mark', 'clear', 'roots', 'settle', 'range')", name="phase"
+    ),
     Index("depth_sweeps_crawl_id_idx", "crawl_id"),
 )

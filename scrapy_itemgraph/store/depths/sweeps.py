@@ -2,7 +2,8 @@
 
 Depths are found anew in phases: `mark` has every page unreached but those where paths begin,
 `clear` drops what was to be passed on by then, `roots` passes on what links of the first pages say,
-and `settle` refreshes what is too deep now, once all is passed on.
+and `settle` refreshes what is too deep now, once all is passed on. `missing` gives depths to pages
+that have none, and leaves the others alone.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from scrapy_itemgraph.postgres.arrays import number_array
 from scrapy_itemgraph.store.depths import links
 from scrapy_itemgraph.store.depths.relax import TRY_LOCK
 from scrapy_itemgraph.store.items import lock_items
+from scrapy_itemgraph.store.pruning import TRY_OWN_CRAWL
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -114,6 +116,15 @@ def open_anew(connection: Connection, crawl_id: int) -> None:
     connection.execute(OPEN, {**given, "phase": "mark"})
 
 
+def open_missing(connection: Connection, crawl_id: int) -> None:
+    """Have pages given depths that have none; who calls it has the crawl, which has no page yet.
+
+    A commit may wait for the crawl's lock, and not know that it tracks depth by now.
+    """
+    given = {"crawl": crawl_id, "low": 0, "high": links.UNREACHED}
+    connection.execute(OPEN, {**given, "phase": "missing"})
+
+
 def sweep(connection: Connection, crawl_id: int) -> bool:
     """Do a step of the crawl's first open sweep; tell whether there was one to do."""
     row = connection.execute(NEXT, {"crawl": crawl_id}).first()
@@ -125,7 +136,9 @@ def sweep(connection: Connection, crawl_id: int) -> bool:
         return not connection.scalar(HAS_ANY, {"crawl": crawl_id}) and _refresh(connection, row)
     if not connection.execute(TRY_LOCK, {"crawl": crawl_id}).scalar_one():
         return False
-    {"mark": _mark, "clear": _clear, "roots": _begin}[row.phase](connection, row)
+    if row.phase in {"mark", "missing"}:
+        return _mark(connection, row)
+    {"clear": _clear, "roots": _begin}[row.phase](connection, row)
     return True
 
 
@@ -147,23 +160,56 @@ def _refresh(connection: Connection, row: Row[Any]) -> bool:
     return True
 
 
-def _mark(connection: Connection, row: Row[Any]) -> None:
+def _mark(connection: Connection, row: Row[Any]) -> bool:
+    """Mark the next pages; tell whether that could be done.
+
+    The last step has the crawl's lock alone. A commit that waited for the lock while the crawl
+    began to track depth does not know of that yet, and what it makes has to be marked, too.
+    """
     given = {"crawl": row.crawl_id, "after": row.after_item, "limit": STEP}
     items = connection.execute(NEXT_ITEMS, given).all()
+    if len(items) < STEP:
+        if not connection.execute(TRY_OWN_CRAWL, {"crawl": row.crawl_id}).scalar_one():
+            return False
+        items = connection.execute(NEXT_ITEMS, given).all()
     strays = {one.id: one.created_by for one in items if one.depth is None and one.created_by}
-    if strays:
+    if strays and row.phase == "mark":
         _link(connection, row.crawl_id, strays)
     begins = {one.id for one in items if one.depth == 0}
     begins |= {one.id for one in items if one.depth is None and one.id not in strays}
     ids = [one.id for one in items]
+    if row.phase == "missing":
+        _record(
+            connection, row.crawl_id, strays, begins - {one.id for one in items if one.depth == 0}
+        )
+        return _marked(connection, row, ids)
     depths = [0 if one in begins else links.UNREACHED for one in ids]
     marked = {"items": number_array(ids), "depths": number_array(depths)}
     connection.execute(MARK, {"crawl": row.crawl_id, **marked})
-    if len(items) < STEP:
-        connection.execute(GO_ON, {"sweep": row.id, "phase": "clear"})
-    else:
+    return _marked(connection, row, ids)
+
+
+def _marked(connection: Connection, row: Row[Any], ids: list[int]) -> bool:
+    """Note how far it has come."""
+    if len(ids) == STEP:
         last = {"after_depth": -1, "after_item": ids[-1]}
         connection.execute(ADVANCE, {**last, "sweep": row.id, "count": len(ids)})
+    elif row.phase == "missing":
+        connection.execute(CLOSE, {"sweep": row.id})
+    else:
+        connection.execute(GO_ON, {"sweep": row.id, "phase": "clear"})
+    return True
+
+
+def _record(connection: Connection, crawl_id: int, strays: dict[int, str], roots: set[int]) -> None:
+    """Write depths of pages that have none, by who created them."""
+    parents = links.creators(connection, crawl_id, set(strays.values()))
+    locked = set(lock_items(connection, parents.values()))
+    found = links.Found(roots=set(roots), new={*roots, *strays})
+    for child, name in strays.items():
+        if (parent := parents.get(name)) in locked and parent is not None:
+            found.link(parent, child)
+    links.record(connection, crawl_id, found)
 
 
 def _link(connection: Connection, crawl_id: int, strays: dict[int, str]) -> None:

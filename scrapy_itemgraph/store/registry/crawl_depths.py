@@ -26,6 +26,7 @@ SET = text("""
 
 IS_IN_QUEUE = text("SELECT state IS NOT NULL FROM crawls WHERE id = :crawl")
 
+
 HAS_ITEMS = text("SELECT EXISTS (SELECT FROM items WHERE crawl_id = :crawl)")
 
 
@@ -90,8 +91,8 @@ def _set(
     given = {"crawl": crawl_id, "limit": limit, "is_set": is_set}
     connection.execute(SET, given)
     if not now.tracks_depth:
-        if connection.scalar(HAS_ITEMS, {"crawl": crawl_id}):
-            sweeps.open_anew(connection, crawl_id)
+        has_items = connection.scalar(HAS_ITEMS, {"crawl": crawl_id})
+        (sweeps.open_anew if has_items else sweeps.open_missing)(connection, crawl_id)
     elif now.depth_limit != limit:
         low, high = sorted(links.UNREACHED if one is None else one for one in (now[1], limit))
         sweeps.open_range(connection, crawl_id, low + 1, high)
