@@ -152,7 +152,8 @@ def end(
     verdict = judge(_end_of(connection, row, exit_code))
     said = reason or verdict.reason
     given = {"job": job, "state": verdict.state, "exit_code": exit_code}
-    given["reason"] = said if row.has_worker else with_last_line(said, output)
+    is_refused = verdict.is_abnormal and not row.has_worker
+    given["reason"] = with_last_line(said, output) if is_refused else said
     connection.execute(END, {**given, "output": output, "lines": lines, "memory": memory})
     next_at = _judge_crawl(connection, row, verdict)
     note(

@@ -484,3 +484,31 @@ def test_each_name_that_scrapy_keeps_to_itself_is_tried_here():
 
     assert len(own) > 15
     assert [name for name in own if f"scrapy_internals.{name}" not in tried] == []
+
+
+def test_scrapys_depth_middleware_drops_nothing_once_its_limit_is_taken(project, site):
+    """It counts as before, and its limit is an attribute that it reads for each link."""
+    project.write(
+        """
+        from scrapy_itemgraph.worker import scrapy_internals
+
+
+        class S(scrapy.Spider):
+            name = "s"
+            custom_settings = {"DEPTH_LIMIT": 1}
+
+            async def start(self):
+                assert scrapy_internals.take_depth_limit(self.crawler)
+                yield scrapy.Request(SITE + "/page/0")
+
+            def parse(self, response):
+                number = int(response.url.rpartition("/")[2])
+                if number < 3:
+                    yield response.follow(f"/page/{number + 1}")
+        """
+    )
+
+    run = project.crawl()
+
+    assert [site.hits[f"/page/{number}"] for number in range(4)] == [1, 1, 1, 1], run.log
+    assert run.stats["request_depth_max"] == 3
