@@ -33,7 +33,9 @@ FIRST = text("""
             ORDER BY w.depth LIMIT 1) AS links,
         (SELECT c.depth_limit FROM crawls c WHERE c.id = :crawl) AS depth_limit,
         EXISTS (SELECT FROM depth_sweeps s
-            WHERE s.crawl_id = :crawl AND s.phase IN ('mark', 'clear', 'roots')) AS waits
+            WHERE s.crawl_id = :crawl AND s.phase IN ('mark', 'clear', 'roots')) AS waits,
+        EXISTS (SELECT FROM depth_sweeps s
+            WHERE s.crawl_id = :crawl AND s.phase IN ('range', 'settle')) AS is_swept
 """)
 
 TRY_LOCK = text("""
@@ -148,14 +150,19 @@ def relax(connection: Connection, crawl_id: int) -> bool:
     items = number_array([row.item_id for row in lowered])
     depths = number_array([row.depth for row in lowered])
     connection.execute(QUEUE_LINKS, {**here, "items": items, "depths": depths})
-    freed = _freed(lowered, first.depth_limit)
+    freed = _freed(lowered, first.depth_limit, is_swept=first.is_swept)
     if freed:
         connection.execute(QUEUE_REFRESH, {**here, "items": number_array(freed)})
     return True
 
 
-def _freed(lowered: Sequence[Row[Any]], limit: int | None) -> list[int]:
-    """Return the pages that were too deep and are not any more."""
+def _freed(lowered: Sequence[Row[Any]], limit: int | None, *, is_swept: bool) -> list[int]:
+    """Return the pages that were too deep and are not any more.
+
+    While pages are swept by their depth each may be lowered past the place that the sweep is at.
+    """
+    if is_swept:
+        return [row.item_id for row in lowered]
     return [] if limit is None else [r.item_id for r in lowered if r.depth <= limit < r.before]
 
 
