@@ -516,7 +516,9 @@ def test_buttons_of_a_row_stand_on_one_line(page) -> None:
     """What can be done stands beside each other at one height, whatever kind of button it is."""
     page.goto("/crawls/shop/item?id=SKU:T1001")
     for row in page.locator(".actions").all():
-        boxes = [one.bounding_box() for one in row.locator("button, .button, summary").all()]
+        found = row.locator("button, .button, summary").all()
+        # What a closed <details> has may have a box, though nobody sees it.
+        boxes = [one.bounding_box() for one in found if one.evaluate("e => e.checkVisibility()")]
         shown = [box for box in boxes if box and box["height"]]
 
         assert len({(round(box["y"]), round(box["height"])) for box in shown}) == 1
