@@ -59,7 +59,19 @@ items = Table(
         Computed(_URL_KEY, persisted=True),
         comment="a hash of the URL in the data; null: there is none",
     ),
+    Column(
+        "in_frontier",
+        Boolean,
+        comment="true: a URL of a frontier, with the tag `url`; null: it is none",
+    ),
     Index("items_crawl_id_id_idx", "crawl_id", "id"),
+    Index(
+        "items_frontier_idx",
+        "crawl_id",
+        "slot_id",
+        "id",
+        postgresql_where=text("in_frontier"),
+    ),
     Index("items_url_key_idx", "url_key", postgresql_where=text("url_key IS NOT NULL")),
 )
 

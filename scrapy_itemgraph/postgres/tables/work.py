@@ -133,6 +133,12 @@ work = Table(
         "not_before",
         postgresql_where=text("not_before IS NOT NULL AND tries <> 0"),
     ),
+    Index(
+        "work_held_idx",
+        "queue_id",
+        "not_before",
+        postgresql_where=text("not_before IS NOT NULL AND tries > 0"),
+    ),
 )
 stored(
     work,

@@ -66,16 +66,12 @@ def test_a_better_crawl_takes_a_place_and_the_other_goes_on_where_it_was(project
         connection.execute(sa.text("UPDATE places SET since = since - interval '1 minute'"))
     queued.add(project, "stuck", nice=2)
     queued.add(project, "short", arguments={"pages": "3"})
-
-    def is_stuck() -> bool:
-        return "stuck" in queued.running(project)
-
     until((project.directory / "stuck").exists, project.log)
     stuck = queued.running(project)["stuck"]
     with ItemGraph.open(project.url) as graph:
         (job,) = graph.jobs.list(is_open=True)
         graph.jobs.cancel(job.id, by="ann@test")
-    until(lambda: not is_stuck(), project.log)
+    until(lambda: queued.running(project).get("stuck") != stuck, project.log)
 
     assert not queued.is_alive(stuck)
     ended = project.rows("SELECT exit_code FROM jobs WHERE reason = 'it was cancelled'")

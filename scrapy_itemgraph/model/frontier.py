@@ -1,0 +1,149 @@
+"""A URL frontier: what other crawlers put into it and get from it, as the URLFrontier API says.
+
+Moments are whole seconds since 1970. A queue is known by its crawl and its key.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from scrapy_itemgraph.model import slots
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    Metadata = Mapping[str, Sequence[str]]
+
+DEFAULT_CRAWL = "DEFAULT"
+TAG = "url"  # of items that are URLs of a frontier
+TASK = "fetch"  # what is to be done with them
+PREFIX = "URL:"
+MAX_KEY_UNITS = 255  # of UTF-16
+LAST_NICE = 2**31 - 1
+LAST_SECOND = 253_402_214_400  # 9999-12-31, which is the last day that a work's moment can have
+MAX_SECONDS = 2**63 - 1  # what is stored of larger numbers
+
+_AUTHORITY_ENDS = re.compile(r"[/?&#]")
+
+
+class Status(IntEnum):
+    """What became of a URL that was put, with the numbers of the API."""
+
+    OK = 0
+    SKIPPED = 1
+    FAIL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PutURL:
+    """A URL that a crawler puts into a queue.
+
+    `refetchable_from` is from when on it may be fetched (again), 0: never again; None: it was only
+    discovered, and counts if it is new.
+    """
+
+    url: str
+    key: str
+    metadata: Metadata
+    refetchable_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Which URLs a crawler asks for.
+
+    `crawl` None: of any crawl. `key` None: of any queue; it goes with a crawl. Of each queue up to
+    `urls_per_queue`, and of up to `queues` queues; 0: no limit. Nobody else gets them for `hold`
+    seconds.
+    """
+
+    crawl: str | None = None
+    key: str | None = None
+    urls_per_queue: int = 0
+    queues: int = 0
+    hold: int = 30
+
+
+class HandedURL(NamedTuple):
+    """A URL that is handed out, and the work that it is, to be given back by."""
+
+    crawl: str
+    key: str
+    url: str
+    metadata: Metadata
+    item_id: int
+    task_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownURL:
+    """A URL as the frontier has it. `refetchable_from` 0: it is never fetched again."""
+
+    crawl: str
+    key: str
+    url: str
+    metadata: Metadata
+    refetchable_from: int
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """How many URLs a queue or a crawl has.
+
+    `size` are those that are not completed: due or not, held or not. `in_process` are held by
+    crawlers now. Where one `is_estimated`, it stands beyond what is counted exactly.
+    """
+
+    size: int = 0
+    in_process: int = 0
+    completed: int = 0
+    queues: int = 0
+    active_queues: int = 0
+    is_estimated: bool = field(default=False, kw_only=True)
+
+
+def crawl_of(given: str) -> str:
+    """Return the crawl that a request names; a blank name is the default crawl's."""
+    return given if given.strip() else DEFAULT_CRAWL
+
+
+def key_of(url: str) -> str:
+    """Return the key of the queue that a URL has unless another is said; empty: it has no host.
+
+    It is what stands between `://` and the first of `:` `/` `?` `&`, as URLFrontier cuts it, but
+    in lower case, without a user, and an IPv6 address is whole.
+    """
+    _, has_scheme, rest = url.partition("://")
+    authority = _AUTHORITY_ENDS.split(rest if has_scheme else url, maxsplit=1)[0]
+    host = authority.rpartition("@")[2] if has_scheme else authority
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]" if "]" in host else ""
+    return host.partition(":")[0].lower()
+
+
+def is_usable_key(key: str) -> bool:
+    """Tell whether a queue can have this key: it is not longer than 255 UTF-16 units."""
+    return len(key) <= MAX_KEY_UNITS and (
+        key.isascii() or len(key.encode("utf-16-le", "surrogatepass")) <= 2 * MAX_KEY_UNITS
+    )
+
+
+def item_name(url: str, key: str, derived: str) -> str:
+    """Return the id of the item that a URL of a queue is; `derived` is the URL's own key."""
+    if key == derived:
+        return PREFIX + url
+    return f"URL@{key.replace('%', '%25').replace(':', '%3A')}:{url}"
+
+
+def item_data(one: PutURL) -> dict[str, object]:
+    """Return the data of the item that a URL of a queue is."""
+    data: dict[str, object] = {"url": one.url, "metadata": one.metadata}
+    if one.refetchable_from is not None:
+        data["refetchable_from_date"] = one.refetchable_from
+    if one.key != slots.of_url(one.url):
+        data["download_slot"] = one.key
+    return data
