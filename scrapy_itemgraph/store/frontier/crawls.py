@@ -1,0 +1,84 @@
+"""Crawls with a frontier: their task `fetch`, and how work of it is written."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.model import frontier
+from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.registry import crawls
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+SPIDER = "urlfrontier"  # that the task is of until a spider has declared it
+_DEFINITION = uuid.UUID("6c1c7e0a-2f0e-5b5e-9a34-0a1f6f3f7071")
+
+MAKE_TASK = text("""
+    INSERT INTO tasks (crawl_id, name, spider, version, definition)
+    VALUES (:crawl, :name, :spider, '1', :definition)
+    ON CONFLICT DO NOTHING RETURNING id
+""")
+
+CALL_FOR_TASK = text("""
+    INSERT INTO task_tags (crawl_id, tag_name, task_id) VALUES (:crawl, :tag, :task)
+    ON CONFLICT DO NOTHING
+""")
+
+MAKE_KIND = text("""
+    INSERT INTO kinds (task_id)
+    SELECT t.id FROM tasks t WHERE t.crawl_id = :crawl AND t.name = :name
+    ON CONFLICT DO NOTHING
+""")
+
+# A plain task is the only one of its tag, keeps to no slot and no limits of its own, and depends on
+# nothing: what is outstanding of a new URL is known without a look at it.
+FETCH = text("""
+    SELECT t.id AS task_id, k.id AS kind_id, t.version,
+        t.is_registered AND t.slot_id IS NULL
+            AND NOT EXISTS (SELECT FROM tag_limits l WHERE l.task_id = t.id)
+            AND NOT EXISTS (SELECT FROM task_dependencies d WHERE d.task_id = t.id)
+            AND ARRAY(SELECT tt.task_id FROM task_tags tt
+                WHERE tt.crawl_id = t.crawl_id AND tt.tag_name = :tag) = ARRAY[t.id] AS is_plain
+    FROM tasks t JOIN kinds k ON k.task_id = t.id AND k.limit_ids = '{}'
+    WHERE t.crawl_id = :crawl AND t.name = :name
+""")
+
+
+class Fetch(NamedTuple):
+    """The task `fetch` of a crawl. Where it `is_plain`, its work follows from the URL alone."""
+
+    task_id: int
+    kind_id: int
+    version: str
+    is_plain: bool
+
+
+def make(connection: Connection, name: str) -> int:
+    """Return the number of a crawl, which is made with its task where it is not there.
+
+    Raises:
+        InvalidIdError: it cannot be a crawl's name.
+
+    """
+    crawl_id = crawls.make_crawl(connection, name)
+    given = {"crawl": crawl_id, "name": frontier.TASK}
+    if connection.execute(FETCH, {**given, "tag": frontier.TAG}).first() is None:
+        crawls.own_crawl(connection, crawl_id)
+        task = {**given, "spider": SPIDER, "definition": _DEFINITION}
+        made = connection.execute(MAKE_TASK, task).scalar()
+        if made is not None:
+            called = {"crawl": crawl_id, "tag": frontier.TAG, "task": made}
+            connection.execute(CALL_FOR_TASK, called)
+        connection.execute(MAKE_KIND, given)
+    return crawl_id
+
+
+def fetch(connection: Connection, crawl_id: int) -> Fetch | None:
+    """Return a crawl's task `fetch`; None: the crawl is gone, or has none yet."""
+    given = {"crawl": crawl_id, "name": frontier.TASK, "tag": frontier.TAG}
+    found = typed(connection.execute(FETCH, given), Fetch)
+    return found[0] if found else None

@@ -1,0 +1,75 @@
+"""Queues of a frontier: found by their keys, and made when the first URL is put into one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.store import queues, slots
+from scrapy_itemgraph.store.columns import typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sqlalchemy import Connection
+
+FIND = text("""
+    SELECT slot.id AS slot_id, q.id AS queue_id, f.queue_id IS NOT NULL AS is_made,
+        coalesce(f.is_deleting, false) AS is_deleting, f.crawl_limit IS NOT NULL AS has_limit
+    FROM unnest(CAST(:slots AS int[])) AS slot(id)
+    JOIN queues q ON q.crawl_id = :crawl AND q.slot_id = slot.id
+    LEFT JOIN frontier_queues f ON f.queue_id = q.id
+""")
+
+MAKE = text("""
+    INSERT INTO frontier_queues (queue_id, crawl_id)
+    SELECT queue.id, :crawl FROM unnest(CAST(:queues AS int[])) AS queue(id)
+    ON CONFLICT DO NOTHING
+""")
+
+LOCK = text("""
+    SELECT f.queue_id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+    JOIN frontier_queues f ON f.queue_id = wanted.id
+    FOR NO KEY UPDATE OF f
+""")
+
+COUNT = text("""
+    UPDATE frontier_queues f SET completed = greatest(0, f.completed + more.count)
+    FROM unnest(CAST(:queues AS int[]), CAST(:counts AS bigint[])) AS more(queue_id, count)
+    WHERE f.queue_id = more.queue_id AND f.crawl_limit IS NOT NULL
+""")
+
+
+class Queue(NamedTuple):
+    """A queue of a frontier as a put finds it; where it has a limit completed URLs are counted."""
+
+    slot_id: int
+    queue_id: int
+    is_made: bool
+    is_deleting: bool
+    has_limit: bool
+
+
+def intern(connection: Connection, crawl_id: int, keys: Iterable[str]) -> dict[str, Queue]:
+    """Return queues by their keys; those that are not there are made."""
+    numbers = slots.intern_slots(connection, keys)
+    asked = {"crawl": crawl_id, "slots": sorted(numbers.values())}
+    found = {one.slot_id: one for one in typed(connection.execute(FIND, asked), Queue)}
+    missing: dict[tuple[int, int], int | None] = {
+        (crawl_id, slot): None for slot in numbers.values() if slot not in found
+    }
+    for (_, slot), queue in queues.find_or_make(connection, missing).items():
+        found[slot] = Queue(slot, queue, False, False, False)
+    unmade = sorted(one.queue_id for one in found.values() if not one.is_made)
+    if unmade:
+        connection.execute(MAKE, {"crawl": crawl_id, "queues": unmade})
+    return {key: found[slot] for key, slot in numbers.items()}
+
+
+def count_completed(connection: Connection, more: Mapping[int, int]) -> None:
+    """Add to how many URLs of queues are completed; they are locked in the order of their ids."""
+    counts = {queue: more[queue] for queue in sorted(more) if more[queue]}
+    if counts:
+        connection.execute(LOCK, {"queues": list(counts)}).all()
+        connection.execute(COUNT, {"queues": list(counts), "counts": list(counts.values())})

@@ -1,0 +1,155 @@
+"""URLs that are handed out: the earliest first, held for a while, by queues whose turn it is."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support import frontiers
+from support.frontiers import url
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def server(engine):
+    """Yield a frontier on a database of its own."""
+    with frontiers.opened(engine) as one:
+        yield one
+
+
+def pages(host, count):
+    """Return so many URLs of a host."""
+    return [url(f"http://{host}.example/{number}") for number in range(count)]
+
+
+def test_the_earliest_date_goes_first_and_known_dates_before_what_was_discovered(server):
+    """UF-5: dates are priorities; equal ones go as they came."""
+    now = int(time.time())
+    server.put(
+        url("http://a.example/new"),
+        url("http://a.example/now", now - 100),
+        url("http://a.example/old", now - 10_000),
+        url("http://a.example/first", 1),
+        url("http://a.example/later", now + 1000),
+    )
+    assert server.get() == [
+        "http://a.example/first",
+        "http://a.example/old",
+        "http://a.example/now",
+        "http://a.example/new",
+    ]
+
+
+def test_what_is_handed_out_is_held_and_comes_back_after_the_hold(server):
+    """UF-13: nobody gets it meanwhile; then it is handed out again, once."""
+    server.put(*pages("a", 1))
+    assert server.get(hold=20) == ["http://a.example/0"]
+    server.pass_seconds(10)
+    assert server.get() == []
+    server.pass_seconds(11)
+    assert server.get(hold=20) == ["http://a.example/0"]
+    assert server.rows("SELECT tries FROM work") == [(1,)]
+    server.assert_is_true()
+
+
+def test_what_becomes_known_ends_the_hold(server):
+    """UF-5: done it is never handed out again; with a date it is as soon as that has come."""
+    server.put(*pages("a", 2))
+    server.get(hold=100)
+    server.put(url("http://a.example/0", 0), url("http://a.example/1", 5))
+    server.pass_seconds(2)
+    assert server.get() == ["http://a.example/1"]
+    server.assert_is_true()
+
+
+def test_a_queue_waits_for_its_delay_after_it_was_served(server):
+    """UF-8: for the default of a second, or for its own; whole seconds count."""
+    server.put(*pages("a", 5))
+    one = {"urls_per_queue": 1}
+    assert server.get(**one) == ["http://a.example/0"]
+    assert server.get(**one) == []
+    server.pass_seconds(2)
+    assert server.get(urls_per_queue=2) == ["http://a.example/1", "http://a.example/2"]
+    server.change("UPDATE frontier_queues SET delay = 10")
+    server.pass_seconds(9)
+    assert server.get() == []
+    server.pass_seconds(3)
+    assert server.get() == ["http://a.example/3", "http://a.example/4"]
+
+
+def test_a_queue_hands_out_no_more_than_a_crawler_takes_at_a_time(server):
+    """UF-13: while as many are held as are asked for, nothing of it is handed out."""
+    server.put(*pages("a", 9))
+    assert len(server.get(urls_per_queue=2)) == 2
+    server.pass_seconds(3)
+    assert server.get(urls_per_queue=2) == []
+    assert len(server.get(urls_per_queue=3)) == 3
+
+
+def test_blocked_full_and_paused_queues_hand_nothing_out(server):
+    """UF-6, UF-7, UF-12: until a moment, at the limit, or while servers are paused."""
+    server.put(*pages("a", 3))
+    later = int(time.time()) + 100
+    server.change("UPDATE frontier_queues SET blocked_until = :later", later=later)
+    assert server.get() == []
+    server.change("UPDATE frontier_queues SET blocked_until = 0, crawl_limit = 1, completed = 1")
+    assert server.get(key="a.example") == []
+    server.change("UPDATE frontier_queues SET crawl_limit = NULL")
+    server.change("UPDATE frontier SET is_active = false")
+    assert server.get(key="a.example") == []
+    server.change("UPDATE frontier SET is_active = true")
+    assert len(server.get(key="a.example")) == 3
+
+
+def test_queues_take_turns_and_each_is_served_once(server):
+    """UF-13: those that waited longest go first; URLs come round robin."""
+    server.put(*pages("a", 3), *pages("b", 3), *pages("c", 3))
+    first = server.get(queues=2, urls_per_queue=2)
+    assert len(first) == 4
+    hosts = [one.split("/")[2][0] for one in first]
+    assert hosts[0] == hosts[2]
+    assert hosts[1] == hosts[3]
+    rest = server.get(queues=2, urls_per_queue=2)
+    assert {one.split("/")[2][0] for one in rest} == {"a", "b", "c"} - set(hosts)
+
+
+def test_without_limits_all_that_is_due_is_handed_out_once(server):
+    """UF-13: more than a transaction takes, of one queue and of many."""
+    server.put(*pages("a", 2500))
+    server.put(*[url(f"http://h{n}.example/") for n in range(1500)])
+    given = server.get()
+    assert len(given) == len(set(given)) == 4000
+    server.pass_seconds(5)
+    assert server.get() == []
+
+
+def test_a_key_and_a_crawl_are_kept_to_and_any_crawl_means_all(server):
+    """UF-13: the crawl of a URL is told with it."""
+    server.put(*pages("a", 1), *pages("b", 1))
+    server.put(*pages("a", 1), crawl="other")
+    assert server.get(key="b.example") == ["http://b.example/0"]
+    assert server.get(key="none.example") == []
+    assert server.get("none") == []
+    rest = server.handed(None)
+    assert {(one.crawl, one.url) for one in rest} == {
+        ("DEFAULT", "http://a.example/0"),
+        ("other", "http://a.example/0"),
+    }
+
+
+def test_what_was_not_sent_is_given_back(server):
+    """UF-13: it is handed out again as soon as its queue's turn comes."""
+    server.put(*pages("a", 3))
+    given = server.handed(hold=600)
+    server.run(server.handouts.give_back(given[1:]))
+    server.pass_seconds(2)
+    assert server.get() == ["http://a.example/1", "http://a.example/2"]
+    server.assert_is_true()
+
+
+def test_metadata_comes_as_it_was_put(server):
+    """UF-13: lists of text by name."""
+    server.put(url("http://a.example/1", depth="3"))
+    (one,) = server.handed()
+    assert (one.key, one.metadata) == ("a.example", {"depth": ["3"]})

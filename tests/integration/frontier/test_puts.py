@@ -1,0 +1,150 @@
+"""URLs that are put into queues: discovered ones count when they are new, known ones overwrite."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support import frontiers
+from support.frontiers import OK, SKIPPED, url
+
+from scrapy_itemgraph.model import frontier
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def server(engine):
+    """Yield a frontier on a database of its own."""
+    with frontiers.opened(engine) as one:
+        yield one
+
+
+def test_a_discovered_url_is_new_once(server):
+    """UF-5: the second time it is skipped, in the same batch or later, completed or not."""
+    assert server.put(url("http://a.example/1"), url("http://a.example/1")) == [OK, SKIPPED]
+    assert server.put(url("http://a.example/1"), url("http://a.example/2")) == [SKIPPED, OK]
+    assert server.put(url("http://a.example/1", 0)) == [OK]
+    assert server.put(url("http://a.example/1")) == [SKIPPED]
+    server.assert_is_true()
+
+
+def test_a_known_url_is_made_or_overwritten_with_its_metadata(server):
+    """UF-5: what was put last stands, and the work waits for its date."""
+    later = int(time.time()) + 3600
+    assert server.put(url("http://a.example/1", later, colour="red")) == [OK]
+    assert server.put(url("http://a.example/1", 7, colour="blue")) == [OK]
+    (row,) = server.rows(
+        "SELECT i.data ->> 'refetchable_from_date', i.data -> 'metadata', w.nice, w.not_before, "
+        "i.in_frontier FROM items i JOIN work w ON w.item_id = i.id"
+    )
+    assert row == ("7", {"colour": ["blue"]}, 7, None, True)
+    server.put(url("http://a.example/1", later))
+    ((waits,),) = server.rows("SELECT extract(epoch FROM not_before) FROM work")
+    assert waits == later
+    server.assert_is_true()
+
+
+def test_a_url_of_date_0_is_never_fetched_again_until_it_is_put_anew(server):
+    """UF-5: it has a result and no work; a date gives it work again."""
+    server.put(url("http://a.example/1"), url("http://a.example/2", 0))
+    server.put(url("http://a.example/1", 0))
+    assert server.rows("SELECT * FROM work") == []
+    assert server.rows("SELECT count(*) FROM results WHERE completed_at IS NOT NULL") == [(2,)]
+    server.assert_is_true()
+    server.put(url("http://a.example/1", 5))
+    assert server.rows("SELECT nice, not_before FROM work") == [(5, None)]
+    server.assert_is_true()
+
+
+def test_puts_of_one_url_in_a_batch_count_in_their_order(server):
+    """UF-5: the last that is known stands, and what was discovered after it changes nothing."""
+    one = "http://a.example/1"
+    assert server.put(url(one), url(one, 0), url(one), url(one, 9), url(one)) == [
+        OK,
+        OK,
+        SKIPPED,
+        OK,
+        SKIPPED,
+    ]
+    assert server.rows("SELECT nice FROM work") == [(9,)]
+    server.assert_is_true()
+
+
+def test_one_url_under_two_keys_is_two(server):
+    """UF-13: a URL is known by crawl, key and address; a key that is the host's is no other."""
+    one = "http://a.example/1"
+    assert server.put(url(one), url(one, key="b"), url(one, key="a.example")) == [OK, OK, SKIPPED]
+    assert server.put(url(one), crawl="other") == [OK]
+    names = server.rows(
+        "SELECT i.name, l.name FROM items i JOIN limits l ON l.id = i.slot_id ORDER BY i.id"
+    )
+    assert names == [
+        ("URL:http://a.example/1", "a.example"),
+        ("URL@b:http://a.example/1", "b"),
+        ("URL:http://a.example/1", "a.example"),
+    ]
+    server.assert_is_true()
+    server.assert_is_true("other")
+
+
+def test_dates_beyond_what_a_moment_can_say_stay_exact(server):
+    """UF-4: milliseconds by mistake, and the year 2099, are kept as they were put."""
+    huge = 4_102_358_400_000_000
+    server.put(url("http://a.example/1", 4_102_358_400), url("http://a.example/2", huge))
+    rows = server.rows("SELECT data ->> 'refetchable_from_date' FROM items ORDER BY id")
+    assert rows == [("4102358400",), (str(huge),)]
+    assert server.rows("SELECT DISTINCT nice FROM work") == [(frontier.LAST_NICE,)]
+    server.assert_is_true()
+
+
+def test_a_limit_counts_what_is_completed_each_url_once(server):
+    """UF-12: a URL that is completed again counts once, and one that is put anew no more."""
+    server.put(url("http://a.example/1"), url("http://b.example/1"))
+    server.change(
+        "UPDATE frontier_queues SET crawl_limit = 5 WHERE queue_id = (SELECT min(id) FROM queues)"
+    )
+    for _ in range(2):
+        server.put(
+            url("http://a.example/1", 0), url("http://a.example/2", 0), url("http://b.example/1", 0)
+        )
+    counts = "SELECT completed FROM frontier_queues ORDER BY queue_id"
+    assert server.rows(counts) == [(2,), (0,)]
+    server.put(url("http://a.example/1", 3))
+    assert server.rows(counts) == [(1,), (0,)]
+
+
+def test_a_queue_that_is_being_deleted_takes_nothing(server):
+    """UF-5: what is put into it is skipped, and other queues take theirs."""
+    server.put(url("http://a.example/1"))
+    server.change("UPDATE frontier_queues SET is_deleting = true")
+    assert server.put(url("http://a.example/2"), url("http://b.example/1")) == [SKIPPED, OK]
+
+
+def test_a_url_that_is_too_long_is_skipped_and_the_others_are_put(server):
+    """UF-5: it can never be stored, so that nobody needs to send it again."""
+    long = "http://a.example/" + "x" * 9000
+    assert server.put(url("http://a.example/1"), url(long)) == [OK, SKIPPED]
+    assert server.rows("SELECT count(*) FROM items") == [(1,)]
+
+
+def test_what_the_database_refuses_fails_alone(server):
+    """UF-5: a NUL that got as far as here fails, and the others are committed."""
+    bad = url("http://a.example/\0")
+    told = server.put(url("http://a.example/1"), bad, url("http://a.example/2"))
+    assert told == [OK, frontiers.FAIL, OK]
+    assert server.rows("SELECT count(*) FROM work") == [(2,)]
+
+
+def test_data_of_a_spider_stays_when_a_crawler_puts_its_url(server):
+    """UF-13: keys that the frontier does not write are kept."""
+    server.put(url("http://a.example/1"))
+    server.change("""UPDATE items SET data = '{"url": "http://a.example/1", "title": "T"}'""")
+    server.put(url("http://a.example/1", 5, colour="red"))
+    ((data,),) = server.rows("SELECT data FROM items")
+    assert data == {
+        "url": "http://a.example/1",
+        "title": "T",
+        "metadata": {"colour": ["red"]},
+        "refetchable_from_date": 5,
+    }
