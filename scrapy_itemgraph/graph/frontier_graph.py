@@ -1,0 +1,135 @@
+"""The door of a server of the URL frontier: what it asks of the database, awaited on its loop."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.connections.process import OwnProcess
+from scrapy_itemgraph.connections.transactions import Transactions
+from scrapy_itemgraph.graph import startup_report
+from scrapy_itemgraph.graph.frontier_handouts import FrontierHandouts
+from scrapy_itemgraph.graph.frontier_puts import FrontierPuts
+from scrapy_itemgraph.graph.frontier_upkeep import FrontierUpkeep
+from scrapy_itemgraph.graph.worker_start import WorkerConnections
+from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres import errors
+from scrapy_itemgraph.store.admin import access_tokens
+from scrapy_itemgraph.store.frontier import nodes
+from scrapy_itemgraph.store.registry import processes
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.access_tokens import Keys
+    from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.store.registry.processes import NewProcess
+
+_WAITS = "The frontier waits for it: URLs are acked and handed out when it is back"
+_CALLS_WAIT = timedelta(seconds=10)  # for a database that is away; then the client is told
+_PUTS_WAIT = timedelta(seconds=30)  # StormCrawler gives up after 60
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FrontierGraph:
+    """What one server does with the URL frontier, by subject; made by `open`.
+
+    Calls wait while the database is away, those of `puts` for 30 seconds, others for 10, and then
+    raise a DatabaseUnavailableError.
+    """
+
+    connections: WorkerConnections
+    process: OwnProcess
+    puts: FrontierPuts
+    handouts: FrontierHandouts
+    upkeep: FrontierUpkeep
+    calls: Transactions  # of all that is asked but for what is put
+    put_calls: Transactions
+
+    @staticmethod
+    async def open(settings: Settings, *, address: str) -> FrontierGraph:
+        """Find or start the server, migrate if allowed, and register this process.
+
+        `address` is where its clients reach it, HOST:PORT.
+
+        Raises:
+            ItemGraphError: the database cannot be used, in one clear line.
+
+        """
+        connections = await WorkerConnections.open(settings, _WAITS)
+        try:
+            with errors.all_translated(connections.transactions.engine.url):
+                return await _opened(connections, address)
+        except BaseException:
+            await connections.close()
+            raise
+
+    async def keys(self) -> Keys:
+        """Return the digests of tokens, and when the last one was made."""
+        return await self.calls.call(access_tokens.keys)
+
+    async def close(self, reason: str) -> None:
+        """Note that the server ended; it waits for a database a short time."""
+        own = self.connections.transactions
+        for one in (own, self.calls, self.put_calls):
+            one.hurry()
+        try:
+            self.process.stop()
+            await own.call(processes.stop, self.process.identity.id, reason)
+        finally:
+            for one in (self.put_calls, self.calls):
+                await one.close()
+            await self.process.close()
+            await self.connections.close()
+
+
+async def _opened(connections: WorkerConnections, address: str) -> FrontierGraph:
+    """Return the graph of a server that is registered and lives."""
+    database, identity = connections.settings.database, connections.identity
+
+    def register(connection: Connection) -> NewProcess:
+        return nodes.register(
+            connection,
+            address,
+            host=socket.gethostname(),
+            process_id=os.getpid(),
+            lease=database.lease,
+            before=identity.id,
+        )
+
+    process = OwnProcess(
+        connections.transactions,
+        nodes.KIND,
+        register,
+        identity=identity,
+        lease=database.lease,
+        patience=database.patience,
+        session_url=None if database.database_url is None else database.session_url,
+    )
+    await connections.ensure_schema()
+    await process.register(register)
+    await process.begin()
+    if not process.session.has_session:
+        startup_report.tell_no_session()
+    calls = _transactions(connections, _CALLS_WAIT)
+    put_calls = _transactions(connections, _PUTS_WAIT)
+    return FrontierGraph(
+        connections=connections,
+        process=process,
+        puts=FrontierPuts(put_calls),
+        handouts=FrontierHandouts(calls, identity),
+        upkeep=FrontierUpkeep(connections.transactions),
+        calls=calls,
+        put_calls=put_calls,
+    )
+
+
+def _transactions(connections: WorkerConnections, patience: timedelta) -> Transactions:
+    """Return transactions on connections of their own, so that none waits for another kind."""
+    database = connections.settings.database
+    idle = database.lease.total_seconds() / 2
+    engine = engines.async_engine(connections.transactions.engine.url, longest_idle=idle)
+    return Transactions(engine, min(patience, database.patience), _WAITS)

@@ -1,0 +1,213 @@
+"""URLs that come in: what all streams have gathered is stored together, and then acked.
+
+A stream has up to so much in flight, and stops reading beyond it, so that HTTP/2 pushes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.model.frontier import Status
+from scrapy_itemgraph.tools import logs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from scrapy_itemgraph.model.frontier import PutURL
+
+logger = logs.logger(__name__)
+
+AT_ONCE = 1000  # URLs of a transaction
+TRANSACTIONS = 2  # that are open at a time
+ITEMS = 2048  # of a stream, that are in flight
+BATCHES = 64
+
+
+class Putting(Protocol):
+    """Stores URLs of a crawl: the graph's `FrontierPuts`."""
+
+    async def put(self, crawl: str, urls: Sequence[PutURL]) -> list[Status]:
+        """Store URLs in one transaction; return a status each."""
+
+
+class Item(NamedTuple):
+    """A URL of a stream, and what its ack is called; `put` None: it is unusable."""
+
+    name: str
+    crawl: str
+    put: PutURL | None
+
+
+class Batch(NamedTuple):
+    """URLs of a stream that are acked together."""
+
+    name: str
+    items: list[Item]
+
+
+class _Waiting(NamedTuple):
+    """A URL that is to be stored, and who is told its status."""
+
+    put: PutURL
+    told: Callable[[Status], None]
+
+
+@dataclass(slots=True)
+class _Crawl:
+    """What waits of a crawl, in order, and which of its URLs are being stored now."""
+
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    flying: set[tuple[str, str]] = field(default_factory=set)
+
+    def take(self) -> list[_Waiting]:
+        """Take what can be stored now: nothing of a URL that another transaction stores.
+
+        So what a stream says of a URL stays in its order.
+        """
+        if not self.flying:
+            return [self.waiting.popleft() for _ in range(min(AT_ONCE, len(self.waiting)))]
+        taken: list[_Waiting] = []
+        held: list[_Waiting] = []
+        while self.waiting and len(taken) < AT_ONCE and len(held) < AT_ONCE:
+            one = self.waiting.popleft()
+            is_held = (one.put.key, one.put.url) in self.flying
+            (held if is_held else taken).append(one)
+        self.waiting.extendleft(reversed(held))
+        return taken
+
+
+class Gatherer:
+    """Stores what has gathered whenever a transaction ends; each is of one crawl."""
+
+    def __init__(self, puts: Putting) -> None:
+        self._puts = puts
+        self._crawls: dict[str, _Crawl] = {}  # the one that waits longest first
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_due = False
+
+    def add(self, crawl: str, put: PutURL, told: Callable[[Status], None]) -> None:
+        """Have a URL stored, and its status told."""
+        self._crawls.setdefault(crawl, _Crawl()).waiting.append(_Waiting(put, told))
+        if not self._is_due and len(self._tasks) < TRANSACTIONS:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    async def finish(self) -> None:
+        """Wait until all that was added is stored, or failed."""
+        while self._tasks or self._is_due:
+            await asyncio.sleep(0)
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+    def _begin(self) -> None:
+        self._is_due = False
+        for name, crawl in list(self._crawls.items()):
+            if len(self._tasks) == TRANSACTIONS:
+                return
+            taken = crawl.take()
+            if not taken:
+                continue
+            self._crawls[name] = self._crawls.pop(name)
+            crawl.flying.update((one.put.key, one.put.url) for one in taken)
+            task = asyncio.create_task(self._store(name, taken))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _store(self, name: str, taken: list[_Waiting]) -> None:
+        statuses = await self._statuses(name, [one.put for one in taken])
+        for one, status in zip(taken, statuses, strict=True):
+            one.told(status)
+        crawl = self._crawls[name]
+        crawl.flying.difference_update((one.put.key, one.put.url) for one in taken)
+        if not (crawl.flying or crawl.waiting):
+            del self._crawls[name]
+        if not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    async def _statuses(self, crawl: str, urls: Sequence[PutURL]) -> Sequence[Status]:
+        try:
+            return await self._puts.put(crawl, urls)
+        except DatabaseUnavailableError as error:
+            logger.warning("%s %d URLs are to be sent again", error, len(urls))
+        except Exception:  # the streams go on; who sent these is told so
+            logger.exception("%d URLs of the crawl %s are to be sent again", len(urls), crawl)
+        return [Status.FAIL] * len(urls)
+
+
+class Stream:
+    """What is in flight of one stream, and the acks that are to be written."""
+
+    def __init__(self, gatherer: Gatherer, limit: int) -> None:
+        """Stop reading at `limit` of what is acked: items, or batches."""
+        self._gatherer = gatherer
+        self._limit = limit
+        self._in_flight = 0
+        self._acks: list[tuple[str, Any]] = []
+        self._has_changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._is_read = False
+
+    async def room(self) -> None:
+        """Wait until there is room for one more."""
+        await self._has_room.wait()
+
+    def take(self, one: Item) -> None:
+        """Have an item stored and acked."""
+        self._begin()
+        if one.put is None:
+            self._ack(one.name, Status.SKIPPED)
+        else:
+            self._gatherer.add(one.crawl, one.put, lambda status: self._ack(one.name, status))
+
+    def take_batch(self, batch: Batch) -> None:
+        """Have a batch stored and acked; what it repeats is skipped."""
+        self._begin()
+        statuses = [Status.SKIPPED] * len(batch.items)
+        usable = [(at, one.crawl, one.put) for at, one in enumerate(batch.items) if one.put]
+        missing = len(usable)
+
+        def told(at: int, status: Status) -> None:
+            nonlocal missing
+            statuses[at] = status
+            missing -= 1
+            if not missing:
+                self._ack(batch.name, statuses)
+
+        if not usable:
+            self._ack(batch.name, statuses)
+        for at, crawl, put in usable:
+            self._gatherer.add(crawl, put, partial(told, at))
+
+    def end(self) -> None:
+        """Take note that nothing more comes in."""
+        self._is_read = True
+        self._has_changed.set()
+
+    async def acks(self) -> Iterable[tuple[str, Any]]:
+        """Return the next acks, by their names; none: all is acked and nothing more comes in."""
+        while not self._acks and (self._in_flight or not self._is_read):
+            self._has_changed.clear()
+            await self._has_changed.wait()
+        found, self._acks = self._acks, []
+        return found
+
+    def written(self) -> None:
+        """Take note that an ack was written: one more may be read."""
+        self._in_flight -= 1
+        self._has_room.set()
+
+    def _begin(self) -> None:
+        self._in_flight += 1
+        if self._in_flight >= self._limit:
+            self._has_room.clear()
+
+    def _ack(self, name: str, status: Any) -> None:
+        self._acks.append((name, status))
+        self._has_changed.set()

@@ -1,0 +1,154 @@
+"""Calls with streams: URLs that come in, and URLs that go out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.async_tools import cancelled, either
+from scrapy_itemgraph.urlfrontier import v2
+from scrapy_itemgraph.urlfrontier.puts import BATCHES, ITEMS, Gatherer, Stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+
+    from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
+    from scrapy_itemgraph.graph.frontier_handouts import FrontierHandouts
+    from scrapy_itemgraph.model.frontier import HandedURL, Request
+
+logger = logs.logger(__name__)
+
+STOPS = "the server is stopping"
+
+
+class Streams:
+    """The calls of a server that have streams, until it stops."""
+
+    def __init__(self, graph: FrontierGraph) -> None:
+        self._graph = graph
+        self._gatherer = Gatherer(graph.puts)
+        self._is_stopping = asyncio.Event()
+        self._beside: set[asyncio.Task[None]] = set()
+
+    def stop(self) -> None:
+        """Read nothing more; what was read is acked, and then the streams end."""
+        self._is_stopping.set()
+
+    async def finish(self) -> None:
+        """Wait until what was read is stored, and what was not sent is given back."""
+        await self._gatherer.finish()
+        while self._beside:
+            await asyncio.wait(self._beside)
+
+    # In
+
+    async def put_urls(self, given: AsyncIterator[Any], context: Any) -> None:
+        """PutURLs: store each item, and ack it when it is committed."""
+        stream = Stream(self._gatherer, ITEMS)
+        await self._put(given, context, stream, lambda one: stream.take(v2.item(one)), v2.ack)
+
+    async def put_discovered(self, given: AsyncIterator[Any], context: Any) -> None:
+        """PutDiscovered: store each batch, and ack it when all of it is committed."""
+        stream = Stream(self._gatherer, BATCHES)
+        await self._put(
+            given, context, stream, lambda one: stream.take_batch(v2.batch(one)), v2.batch_ack
+        )
+
+    async def _put(
+        self,
+        given: AsyncIterator[Any],
+        context: Any,
+        stream: Stream,
+        take: Callable[[Any], None],
+        ack: Callable[[str, Any], Any],
+    ) -> None:
+        reading = asyncio.create_task(self._read(given, stream, take))
+        try:
+            while acks := await stream.acks():
+                for name, said in acks:
+                    await context.write(ack(name, said))
+                    stream.written()
+            await reading
+        finally:
+            await cancelled([reading])
+        if self._is_stopping.is_set():
+            await context.abort(grpc.StatusCode.UNAVAILABLE, STOPS)
+
+    async def _read(
+        self, given: AsyncIterator[Any], stream: Stream, take: Callable[[Any], None]
+    ) -> None:
+        """Read until the client ends the stream, or the server stops."""
+
+        async def read() -> None:
+            async for one in given:
+                take(one)
+                await stream.room()
+
+        try:
+            reading = await either(self._is_stopping, read())
+        finally:
+            stream.end()
+        if not reading.cancelled():
+            reading.result()
+
+    # Out
+
+    async def get_urls(self, asked: Any, context: Any) -> None:
+        """GetURLs: send what is due, a chunk at a time, each committed before it is sent."""
+        request = v2.request(asked)
+        if request is None:
+            return
+        sending = _Sending(self._graph.handouts, request)
+        try:
+            while not self._is_stopping.is_set() and await sending.has_more():
+                for one in sending.unsent():
+                    await context.write(v2.info(one))
+        finally:
+            self._aside(sending.close())
+
+    def _aside(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+
+class _Sending:
+    """URLs that are handed out to one call; what it has not begun to send is given back."""
+
+    def __init__(self, handouts: FrontierHandouts, request: Request) -> None:
+        self._handouts = handouts
+        self._chunks: Any = handouts.hand_out(request)  # a generator
+        self._following: asyncio.Task[list[HandedURL]] | None = None
+        self._unsent: deque[HandedURL] = deque()
+
+    async def has_more(self) -> bool:
+        """Have the next chunk handed out; tell whether there is one.
+
+        A call that is cancelled meanwhile leaves it to `close`, for it may be committed.
+        """
+        self._following = asyncio.create_task(anext(self._chunks, []))
+        self._unsent.extend(await asyncio.shield(self._following))
+        self._following = None
+        return bool(self._unsent)
+
+    def unsent(self) -> Iterator[HandedURL]:
+        """Yield the URLs that are to be sent; each counts as sent as its sending begins."""
+        while self._unsent:
+            yield self._unsent.popleft()
+
+    async def close(self) -> None:
+        """Give back what was not sent."""
+        try:
+            if self._following is not None:
+                self._unsent.extend(await self._following)
+            await self._chunks.aclose()
+            await self._handouts.give_back(self._unsent)
+        except DatabaseUnavailableError as error:
+            logger.warning("%s %d URLs are held that nobody has", error, len(self._unsent))
+        except Exception:  # nobody waits for this
+            logger.exception("%d URLs are held that nobody has", len(self._unsent))

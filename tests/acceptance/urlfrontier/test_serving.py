@@ -1,0 +1,56 @@
+"""A server of the URL frontier: how it begins, is called, and ends."""
+
+from __future__ import annotations
+
+import signal
+
+import grpc
+import pytest
+from support import frontier
+from support.frontier import batch, discovered, known
+
+
+@pytest.fixture
+def served(database):
+    """Serve the test's own database."""
+    with frontier.serving(database) as one:
+        yield one
+
+
+def test_a_url_goes_in_and_comes_out(served):
+    """What is put is acked by its URL, or its ID, and handed out once (UF-1, UF-5)."""
+    put = served.client.put(
+        discovered("http://a.example/1"), discovered("http://a.example/2", name="two")
+    )
+
+    assert sorted(put) == [("http://a.example/1", "OK"), ("two", "OK")]
+    assert served.client.get() == ["http://a.example/1", "http://a.example/2"]
+    assert served.client.get() == []
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_when_it_is_told_to(served, how):
+    """The server ends in order, and warns of nothing."""
+    served.client.put(known("http://a.example/1"))
+
+    code, errors = served.stop(how)
+
+    assert (code, errors) == (0, "")
+
+
+def test_batches_are_acked_as_wholes(served):
+    """A batch has a status for each URL in order; an empty one is acked by its ID (UF-16)."""
+    first = served.client.put_batches(
+        batch("b1", "http://a.example/1", "mailto:", "http://a.example/1", "http:///x"),
+        batch("probe"),
+    )
+
+    assert dict(first) == {"b1": ["OK", "OK", "SKIPPED", "SKIPPED"], "probe": []}
+
+
+def test_an_error_has_a_code(served):
+    """What cannot be stored is an invalid argument, and no failure of the server."""
+    with pytest.raises(grpc.RpcError) as refused:
+        served.client.get(crawlID="a\0b")
+
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT

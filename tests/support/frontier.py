@@ -1,0 +1,145 @@
+"""`scrapy itemgraph frontier` in a process of its own, and a client of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from scrapy_itemgraph.urlfrontier import v2
+from support import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+SCRAPY = [sys.executable, "-m", "scrapy", "itemgraph"]
+PATIENCE = 120.0  # seconds; a busy machine takes half a minute to start a process
+
+M = v2.API.messages
+
+
+class Client:
+    """Calls of the API over one channel: each takes the fields of its request."""
+
+    def __init__(self, address: str) -> None:
+        self.channel = grpc.insecure_channel(address)
+
+    def call(self, name: str) -> Any:
+        """Return a call as gRPC has it, of messages."""
+        method = v2.API.methods[name]
+        kinds = {
+            (False, False): self.channel.unary_unary,
+            (False, True): self.channel.unary_stream,
+            (True, True): self.channel.stream_stream,
+        }
+        return kinds[method.takes_stream, method.gives_stream](
+            f"/{v2.API.service}/{name}",
+            request_serializer=method.takes.SerializeToString,
+            response_deserializer=method.gives.FromString,
+        )
+
+    def ask(self, method: str, **fields: Any) -> Any:
+        """Return the one answer to a request, or the list of a stream of them."""
+        described = v2.API.methods[method]
+        given = self.call(method)(described.takes(**fields), timeout=PATIENCE)
+        return list(given) if described.gives_stream else given
+
+    def put(self, *items: Any) -> list[tuple[str, str]]:
+        """Put items in one stream; return names and statuses of the acks, as they come."""
+        acks = self.call("PutURLs")(iter(items), timeout=PATIENCE)
+        return [(one.ID, status(one.status)) for one in acks]
+
+    def put_batches(self, *batches: Any) -> list[tuple[str, list[str]]]:
+        """Put batches in one stream; return their acks."""
+        acks = self.call("PutDiscovered")(iter(batches), timeout=PATIENCE)
+        return [(one.ID, [status(each) for each in one.statuses]) for one in acks]
+
+    def get(self, **fields: Any) -> list[str]:
+        """Return the URLs that a call gets."""
+        return [one.url for one in self.ask("GetURLs", **fields)]
+
+    def close(self) -> None:
+        """Close the channel."""
+        self.channel.close()
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """A server that runs, and a client of it."""
+
+    address: str
+    said: dict[str, Any]
+    process: subprocess.Popen[str]
+    client: Client
+
+    def stop(self, how: int = signal.SIGTERM) -> tuple[int, str]:
+        """End the server, and return its exit code and what it wrote to standard error."""
+        self.process.send_signal(how)
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+
+@contextmanager
+def serving(database: str, *arguments: str) -> Iterator[Frontier]:
+    """Serve a database on a free port."""
+    named = ["-s", f"ITEMGRAPH_DATABASE_URL={database}"]
+    process = processes.Popen(
+        [*SCRAPY, "frontier", "--port", "0", "--json", *arguments, *named],
+        cwd=tempfile.gettempdir(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert line, process.communicate(timeout=PATIENCE)
+        said = json.loads(line)
+        client = Client(said["address"])
+        try:
+            yield Frontier(said["address"], said, process, client)
+        finally:
+            client.close()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        if not process.stdout.closed:
+            process.communicate(timeout=PATIENCE)
+
+
+def status(number: int) -> str:
+    """Return the name of a status."""
+    return str(M["AckMessage"].Status.Name(number))
+
+
+def info(
+    url: str, *, key: str = "", crawl: str = "", metadata: Mapping[str, Iterable[str]] | None = None
+) -> Any:
+    """Return a URL as messages have it."""
+    lists = {name: M["StringList"](values=values) for name, values in (metadata or {}).items()}
+    return M["URLInfo"](url=url, key=key, crawlID=crawl, metadata=lists)
+
+
+def discovered(url: str, *, name: str = "", **fields: Any) -> Any:
+    """Return an item that is discovered; `name` is its ID."""
+    return M["URLItem"](discovered=M["DiscoveredURLItem"](info=info(url, **fields)), ID=name)
+
+
+def known(url: str, date: int = 0, *, name: str = "", **fields: Any) -> Any:
+    """Return an item that is known, and may be fetched from a date on; 0: never again."""
+    part = M["KnownURLItem"](info=info(url, **fields), refetchable_from_date=date)
+    return M["URLItem"](known=part, ID=name)
+
+
+def batch(name: str, *urls: str, **fields: Any) -> Any:
+    """Return a batch of discovered URLs."""
+    return M["DiscoveredBatch"](ID=name, items=[info(url, **fields) for url in urls])
