@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.store.frontier import handouts
 from scrapy_itemgraph.store.registry import crawls
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
@@ -44,12 +44,15 @@ class FrontierHandouts:
             if room <= 0:
                 return
             began = await call(self._staged(crawl), hot=True)
-            cut: Sequence[int] = ()
-            is_last = False
+            cut: Mapping[int, int] = {}
+            is_last, looked_at = False, 1
             while not is_last and (room > 0 or cut):
-                take = self._taken(crawl, request, began, room, cut)
+                take = self._taken(
+                    crawl, request, began=began, room=room, looked_at=looked_at, cut=cut
+                )
                 chunk = await call(take, hot=True)
                 room -= chunk.queues
+                looked_at = 10 * max(looked_at, room)  # of the first too little was handed out
                 cut, is_last = chunk.cut, chunk.is_last
                 if chunk.urls:
                     yield chunk.urls
@@ -63,12 +66,10 @@ class FrontierHandouts:
         return stage
 
     @staticmethod
-    def _taken(
-        crawl: Crawl, request: Request, began: datetime, room: int, cut: Sequence[int]
-    ) -> Callable[[Connection], Chunk]:
+    def _taken(crawl: Crawl, request: Request, **given: Any) -> Callable[[Connection], Chunk]:
         def take(connection: Connection) -> Chunk:
             crawls.share_crawl(connection, crawl.id)
-            return handouts.take(connection, crawl, request, began=began, room=room, cut=cut)
+            return handouts.take(connection, crawl, request, **given)
 
         return take
 

@@ -6,6 +6,7 @@ A hold is work that is put off, not a claim: it outlives every process and ends 
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.frontier import Request
 
 CHUNK = 1000  # URLs, or queues, of a transaction
+_LOOK_AGAIN = 1  # seconds after which one is of which as much is held as was asked for
 _SOON = 5  # seconds after which a queue is looked into again that is shut, by its limit say
 
 # Servers that hand nothing out are paused by themselves, or with all others.
@@ -175,12 +177,13 @@ class Crawl(NamedTuple):
 class Chunk(NamedTuple):
     """URLs that are held from now on, and of how many queues that were not handed out before.
 
-    `cut` are queues that have more than there was room for. The last chunk of a crawl `is_last`.
+    `cut` are queues that may have more than there was room for, and how much more of each is asked
+    for. The last chunk of a crawl `is_last`.
     """
 
     urls: list[HandedURL]
     queues: int = 0
-    cut: Sequence[int] = ()
+    cut: Mapping[int, int] = {}
     is_last: bool = True
 
 
@@ -208,30 +211,42 @@ def take(
     *,
     began: datetime,
     room: int,
-    cut: Sequence[int],
+    looked_at: int,
+    cut: Mapping[int, int],
 ) -> Chunk:
-    """Hold URLs of a crawl's queues, `room` of them at most and those that were cut beside."""
+    """Hold URLs of a crawl's queues, `room` of them at most, or of those that were cut.
+
+    So many are `looked_at`, for of some nothing may be handed out now.
+    """
     given = {"crawl": crawl.id, "task": frontier.TASK}
     kinds = list(connection.execute(KINDS, given).scalars())
     if not kinds:
         return Chunk([])
-    limit = min(room, CHUNK)
+    most = request.urls_per_queue or frontier.MAX_SECONDS
     if cut:
-        turns = _turns(connection, CUT, queues=list(cut))
-        open_turns, shares = turns, dict.fromkeys((one.id for one in turns), CHUNK // len(cut) or 1)
+        turns = looked_into = _turns(connection, CUT, queues=list(cut))
+        allowed = {one.id: cut[one.id] for one in turns}
+        is_last = False
     else:
-        turns = _looked_for(connection, crawl, request, began, limit)
-        open_turns = _open(connection, turns, request.urls_per_queue, kinds)
-        share = min(request.urls_per_queue or CHUNK, max(1, CHUNK // max(1, len(open_turns))))
-        shares = {one.id: share for one in open_turns}
-    is_last = bool(cut) is False and (request.key is not None or len(turns) < limit)
+        limit = min(max(room, looked_at), CHUNK)
+        found = _looked_for(connection, crawl, request, began, limit)
+        opened = _open(connection, found, request.urls_per_queue, kinds)
+        looked_into, waiting = opened[:room], {one.id for one in opened[room:]}
+        turns = [one for one in found if one.id not in waiting]
+        allowed = {one.id: most for one in looked_into}
+        is_last = request.key is not None or len(found) < limit
+    share = max(1, CHUNK // max(1, len(looked_into)))
+    shares = {queue: min(share, left) for queue, left in allowed.items()}
     rows = _heads(connection, shares, kinds)
-    urls = _held(connection, crawl, rows, open_turns, request.hold)
-    _move_on(connection, crawl.id, turns, open_turns, {row.queue_id for row in rows})
-    full = {one for one, share in shares.items() if _count(rows, one) >= share}
-    left = [one for one in full if not request.urls_per_queue]
-    served = 0 if cut else len({row.queue_id for row in rows})
-    return Chunk(urls, served, left, is_last and not left)
+    taken = Counter(row.queue_id for row in rows)
+    urls = _held(connection, crawl, rows, looked_into, request.hold)
+    _move_on(connection, crawl.id, turns, looked_into, taken)
+    left = {
+        queue: allowed[queue] - count
+        for queue, count in taken.items()
+        if count == shares[queue] < allowed[queue]
+    }
+    return Chunk(urls, 0 if cut else len(taken), left, is_last and not left)
 
 
 def _turns(connection: Connection, statement: Any, **given: Any) -> list[Turn]:
@@ -332,23 +347,21 @@ def _move_on(
     served: Collection[int],
 ) -> None:
     """Give queues their next turn, and let nobody look into those that are empty."""
-    idle = [one.id for one in looked_into if one.id not in served]
-    if idle:
-        queues.park(connection, crawl_id, idle)
-    seconds = {
-        one.id: min(one.now + one.delay + 1, frontier.LAST_SECOND)
-        if one.id in served
-        else one.opens_at
-        for one in turns
-    }
+    tried = {one.id for one in looked_into}
+    if empty := sorted(tried.difference(served)):
+        queues.park(connection, crawl_id, empty)
+    seconds: dict[int, int] = {}
+    for one in turns:
+        if one.id in served:
+            seconds[one.id] = min(one.now + one.delay + 1, frontier.LAST_SECOND)
+        elif one.id in tried:
+            seconds[one.id] = one.now
+        else:
+            seconds[one.id] = one.opens_at or one.now + _LOOK_AGAIN
     if seconds:
         ordered = sorted(seconds)
         turned = {"queues": ordered, "seconds": [seconds[one] for one in ordered]}
         connection.execute(NEXT_TURNS, turned)
-
-
-def _count(rows: Sequence[WorkRow], queue: int) -> int:
-    return sum(row.queue_id == queue for row in rows)
 
 
 def give_back(connection: Connection, urls: Sequence[HandedURL]) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import frontiers
 from support.frontiers import url
+
+from scrapy_itemgraph.model.frontier import Request
 
 pytestmark = pytest.mark.server
 
@@ -84,6 +88,7 @@ def test_a_queue_hands_out_no_more_than_a_crawler_takes_at_a_time(server):
     assert len(server.get(urls_per_queue=2)) == 2
     server.pass_seconds(3)
     assert server.get(urls_per_queue=2) == []
+    server.pass_seconds(2)
     assert len(server.get(urls_per_queue=3)) == 3
 
 
@@ -153,3 +158,44 @@ def test_metadata_comes_as_it_was_put(server):
     server.put(url("http://a.example/1", depth="3"))
     (one,) = server.handed()
     assert (one.key, one.metadata) == ("a.example", {"depth": ["3"]})
+
+
+def test_more_of_a_queue_than_a_transaction_takes_is_handed_out_up_to_what_is_asked(server):
+    """UF-13: the rest of it comes in further transactions, and no more than that."""
+    server.put(*pages("a", 2500))
+    assert len(server.get(urls_per_queue=1700)) == 1700
+
+
+def test_two_servers_hand_out_no_url_twice(server, engine):
+    """UF-13: eight crawlers at two servers get all there is, each URL once."""
+    server.put(*[one for n in range(40) for one in pages(f"h{n}", 10)])
+    served = []
+
+    async def crawl(one):
+        while True:
+            got = [u async for chunk in one.handouts.hand_out(request) for u in chunk]
+            served.extend(u.url for u in got)
+            await one.puts.put("DEFAULT", [url(u.url, 0) for u in got])
+            if not got and len(served) >= 400:
+                return
+            await asyncio.sleep(0.05)
+
+    request = Request("DEFAULT", urls_per_queue=5, queues=3, hold=600)
+    server.change("UPDATE frontier SET default_delay = 0")
+    with frontiers.opened(engine) as other:
+
+        def run(one):
+            async def crawl_all():
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(4):
+                        group.create_task(crawl(one))
+
+            one.run(asyncio.wait_for(crawl_all(), 60))
+
+        with ThreadPoolExecutor(1) as pool:
+            beside = pool.submit(run, other)
+            run(server)
+            beside.result()
+    assert len(served) == len(set(served)) == 400
+    assert server.rows("SELECT count(*) FROM work") == [(0,)]
+    server.assert_is_true()
