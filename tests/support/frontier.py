@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -24,6 +26,27 @@ SCRAPY = [sys.executable, "-m", "scrapy", "itemgraph"]
 PATIENCE = 120.0  # seconds; a busy machine takes half a minute to start a process
 
 M = v2.API.messages
+
+
+class Stream:
+    """A stream that a client keeps open: it sends what it is given, and reads acks."""
+
+    def __init__(self, call: Any) -> None:
+        self._given: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.acks = call(iter(self._given.get, None))
+
+    def send(self, *items: Any) -> None:
+        """Send items."""
+        for one in items:
+            self._given.put(one)
+
+    def read(self, count: int) -> list[tuple[str, str]]:
+        """Wait for so many acks of PutURLs; return their names and statuses."""
+        return [(one.ID, status(one.status)) for one in itertools.islice(self.acks, count)]
+
+    def end(self) -> None:
+        """Send nothing more."""
+        self._given.put(None)
 
 
 class Client:
@@ -61,6 +84,10 @@ class Client:
         """Put batches in one stream; return their acks."""
         acks = self.call("PutDiscovered")(iter(batches), timeout=PATIENCE)
         return [(one.ID, [status(each) for each in one.statuses]) for one in acks]
+
+    def opened(self, method: str) -> Stream:
+        """Open a stream of PutURLs or PutDiscovered that stays open."""
+        return Stream(self.call(method))
 
     def get(self, **fields: Any) -> list[str]:
         """Return the URLs that a call gets."""

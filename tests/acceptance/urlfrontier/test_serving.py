@@ -6,15 +6,7 @@ import signal
 
 import grpc
 import pytest
-from support import frontier
 from support.frontier import batch, discovered, known
-
-
-@pytest.fixture
-def served(database):
-    """Serve the test's own database."""
-    with frontier.serving(database) as one:
-        yield one
 
 
 def test_a_url_goes_in_and_comes_out(served):
