@@ -17,7 +17,7 @@ READYBENCH := $(VENVBENCH)/.ready
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-newest test-user test-companions test-matrix test-plans model chaos soak fuzz lint types bench bench-growing bench-scale bench-cockpit bench-pages bench-depth bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-newest test-user test-companions test-matrix test-plans model chaos soak fuzz lint types bench bench-growing bench-scale bench-cockpit bench-pages bench-depth bench-frontier bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -144,6 +144,9 @@ bench-pages: $(READY) ## every page and reading command at ten thousand and ten 
 
 bench-depth: $(READY) ## a shorter path to a million pages, and what tracking depths costs (BENCH="--pages 100000")
 	$(BIN)/python -u tests/benchmarks/bench_depth.py $(BENCH)
+
+bench-frontier: $(READY) ## URLs in and out over gRPC, beside a server that does nothing (BENCH="--no-sync")
+	$(BIN)/python -u tests/benchmarks/bench_frontier.py $(BENCH)
 
 bench-parts: $(READY) ## figures of single parts, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py
