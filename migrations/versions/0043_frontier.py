@@ -125,3 +125,9 @@ def upgrade() -> None:
         ["queue_id", "not_before"],
         postgresql_where=sa.text("not_before IS NOT NULL AND tries > 0"),
     )
+    op.create_index(
+        "work_dated_idx",
+        "work",
+        ["queue_id"],
+        postgresql_where=sa.text("not_before IS NOT NULL AND tries = 0"),
+    )

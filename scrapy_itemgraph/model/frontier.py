@@ -23,7 +23,7 @@ TASK = "fetch"  # what is to be done with them
 PREFIX = "URL:"
 MAX_KEY_UNITS = 255  # of UTF-16
 LAST_NICE = 2**31 - 1
-LAST_SECOND = 253_402_214_400  # 9999-12-31, which is the last day that a work's moment can have
+LAST_SECOND = 253_402_128_000  # 9999-12-30, which is the last moment that is stored
 MAX_SECONDS = 2**63 - 1  # what is stored of larger numbers
 
 _AUTHORITY_ENDS = re.compile(r"[/?&#]")

@@ -139,6 +139,11 @@ work = Table(
         "not_before",
         postgresql_where=text("not_before IS NOT NULL AND tries > 0"),
     ),
+    Index(
+        "work_dated_idx",
+        "queue_id",
+        postgresql_where=text("not_before IS NOT NULL AND tries = 0"),
+    ),
 )
 stored(
     work,
