@@ -44,6 +44,7 @@ SURPLUS = text(f"""
 """)  # noqa: S608 - our own order
 
 # A commit that found a queue is still to put its work there; while one runs, no queue is deleted.
+# One of a frontier stays, empty as it may be: with it its delay, block and limit would go.
 TRY_OWN_CRAWL = text(
     "SELECT pg_try_advisory_xact_lock(CAST('crawls'::regclass::oid AS int), :crawl)"
 )
@@ -52,6 +53,7 @@ IDLE_QUEUES = text("""
     WHERE q.crawl_id = :crawl AND NOT q.is_live AND q.holder IS NULL
         AND q.next_at < (SELECT clock_timestamp()) - interval '30 days'
         AND q.id NOT IN (SELECT w.queue_id FROM work w WHERE w.crawl_id = :crawl)
+        AND NOT EXISTS (SELECT FROM frontier_queues f WHERE f.queue_id = q.id)
     LIMIT :limit
 """)
 # After the lock and in a statement of its own: it must see what was committed meanwhile.
@@ -61,6 +63,7 @@ QUEUES = text("""
         WHERE q.id = ANY (CAST(:queues AS int[])) AND NOT q.is_live AND q.holder IS NULL
             AND q.id NOT IN (
                 SELECT w.queue_id FROM work w WHERE w.queue_id = ANY (CAST(:queues AS int[])))
+            AND NOT EXISTS (SELECT FROM frontier_queues f WHERE f.queue_id = q.id)
         FOR UPDATE SKIP LOCKED))
 """)
 

@@ -214,6 +214,22 @@ def test_a_queue_without_work_goes_after_a_month_and_comes_back_with_work(crawl)
     assert {claim.item.id for claim in crawl.claim()} >= {"A2"}
 
 
+def test_a_queue_of_a_frontier_stays_with_what_is_set_for_it(crawl):
+    """UF-8: its delay, block and limit outlive every URL of it."""
+    for name in "AB":
+        crawl.work(name, data={"url": f"http://{name}.example/"})
+        crawl.done(name)
+    execute(crawl, "UPDATE queues SET is_live = false, next_at = ago('31 days')")
+    execute(
+        crawl,
+        "INSERT INTO frontier_queues (queue_id, crawl_id, delay) "
+        "SELECT min(id), crawl_id, 60 FROM queues GROUP BY crawl_id",
+    )
+
+    assert pruning.prune_queues(crawl.connection, crawl.id) == 1
+    assert names(crawl, "frontier_queues f JOIN queues q ON q.id = f.queue_id", "delay") == [60]
+
+
 def test_a_step_is_a_thousand_rows(crawl):
     """However much is old, one transaction deletes little, and the next one the rest."""
     execute(

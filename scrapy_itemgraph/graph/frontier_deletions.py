@@ -1,0 +1,70 @@
+"""URLs of a frontier that are deleted: of a queue, of a crawl, or those that are old."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scrapy_itemgraph.model import frontier
+from scrapy_itemgraph.store.frontier import deletions, lookup
+
+if TYPE_CHECKING:
+    from scrapy_itemgraph.connections.transactions import Transactions
+    from scrapy_itemgraph.store.frontier.lookup import Cursor, Scope
+
+_DAY = 86_400  # seconds
+_MOST_DAYS = 1_000_000  # no URL is older
+
+
+class FrontierDeletions:
+    """Deletes URLs; other items of a crawl stay. What is unknown has none.
+
+    Each raises DatabaseUnavailableError when the server was away for longer than the patience; what
+    was begun goes on by `resume`.
+    """
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._call = transactions.call
+
+    async def delete_crawl(self, crawl: str) -> int:
+        """Delete all queues of a crawl with their URLs; return how many URLs they had."""
+        return await self._delete(await self._call(lookup.find, crawl, None, hot=True))
+
+    async def delete_queue(self, crawl: str, key: str) -> int:
+        """Delete a queue with its URLs; return how many it had."""
+        return await self._delete(await self._call(lookup.find, crawl, key, hot=True))
+
+    async def _delete(self, scope: Scope | None) -> int:
+        if scope is None:
+            return 0
+        number = 0
+        while True:
+            begun = await self._call(deletions.delete_few, scope, hot=True)
+            number += begun.deleted
+            if begun.is_done:
+                return number
+            number += await self._steps(scope, None)
+
+    async def purge(self, crawl: str, key: str | None, days: int) -> int:
+        """Delete the URLs of a crawl or a queue that are older; return how many. Queues stay."""
+        scope = await self._call(lookup.find, crawl, key, hot=True)
+        if scope is None:
+            return 0
+        seconds = min(days, _MOST_DAYS) * _DAY
+        before = await self._call(deletions.second_before, seconds, hot=True)
+        return await self._steps(scope, before)
+
+    async def _steps(self, scope: Scope, before: int | None) -> int:
+        """Delete what there is now, a thousand at a time."""
+        place: Cursor | None = scope.start
+        number = 0
+        while place is not None:
+            step = await self._call(deletions.delete_step, scope, place, before, hot=True)
+            number += step.deleted
+            place = step.next
+        return number
+
+    async def resume(self) -> None:
+        """Go on with deletions that a server began which is gone."""
+        while found := await self._call(deletions.marked, frontier.TASK, hot=True):
+            for scope in found:
+                await self._delete(scope)

@@ -1,0 +1,218 @@
+"""URLs that are deleted: those of a queue, of a crawl's frontier, or those from before a moment.
+
+The items go with their names, tags, results, attempts and depths, and with their work unless a
+worker has claimed it: its commit finds the item gone. Of many a step is deleted in a transaction:
+their queues are marked before, take nothing from then on, and go at last. Any server can go on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import text
+
+from scrapy_itemgraph.store import notify
+from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.depths import links
+from scrapy_itemgraph.store.frontier import queues
+from scrapy_itemgraph.store.frontier.lookup import Cursor, Scope
+from scrapy_itemgraph.store.items import DROP_NAMES
+from scrapy_itemgraph.store.registry import crawls
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import Connection
+
+    from scrapy_itemgraph.store.registry.crawls import SharedCrawl
+
+STEP = 1000  # URLs that are deleted by one statement, or looked at
+AT_ONCE = 10_000  # URLs that are deleted in one transaction
+
+# URLs behind a place, up to another, and whether they were made before a second; null: any are.
+URLS = text("""
+    SELECT i.id AS item_id, i.slot_id,
+        coalesce(i.created_at < to_timestamp(CAST(:before AS bigint)), true) AS is_meant
+    FROM items i
+    WHERE i.crawl_id = :crawl AND i.in_frontier
+        AND (i.slot_id, i.id) > (CAST(:slot AS int), CAST(:item AS bigint))
+        AND (i.slot_id, i.id) <= (CAST(:last_slot AS int), CAST(:last_item AS bigint))
+    ORDER BY i.crawl_id, i.slot_id, i.id LIMIT :limit
+""")
+
+# Names are locked in the order in which all take them.
+NAMES = text("""
+    SELECT a.key FROM unnest(CAST(:items AS bigint[])) AS gone(id)
+    CROSS JOIN LATERAL (
+        SELECT key FROM aliases WHERE aliases.item_id = gone.id OFFSET 0) AS a
+""")
+
+LOCK_NAMES = text("""
+    SELECT a.key FROM unnest(CAST(:keys AS uuid[])) AS wanted(key)
+    JOIN aliases a ON a.crawl_id = :crawl AND a.key = wanted.key
+    WHERE a.item_id = ANY (CAST(:items AS bigint[]))
+    FOR UPDATE OF a
+""")
+
+# Those that are still URLs of a frontier.
+LOCK_ITEMS = text("""
+    SELECT i.id FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
+    JOIN items i ON i.id = wanted.id
+    WHERE i.in_frontier
+    FOR UPDATE OF i
+""")
+
+DROP_WORK = text("""
+    DELETE FROM work WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM unnest(CAST(:items AS bigint[])) AS gone(id)
+        JOIN work w ON w.item_id = gone.id
+        WHERE w.token IS NULL
+        FOR UPDATE OF w))
+""")
+
+DROP_ATTEMPTS = text("""
+    DELETE FROM attempts a USING unnest(CAST(:items AS bigint[])) AS gone(id)
+    WHERE a.item_id = gone.id
+""")
+
+# How many completed URLs queues with a limit lose.
+COMPLETED = text("""
+    SELECT q.id AS queue_id, count(*) AS number
+    FROM unnest(CAST(:items AS bigint[])) AS gone(id)
+    JOIN items i ON i.id = gone.id
+    JOIN queues q ON q.crawl_id = i.crawl_id AND q.slot_id = i.slot_id
+    JOIN frontier_queues f ON f.queue_id = q.id AND f.crawl_limit IS NOT NULL
+    CROSS JOIN LATERAL (
+        SELECT FROM results r
+        WHERE r.item_id = i.id AND r.task_id = :task AND r.completed_at IS NOT NULL
+        OFFSET 0) AS completed
+    GROUP BY q.id
+""")
+
+DELETE_ITEMS = text("""
+    DELETE FROM items i USING unnest(CAST(:items AS bigint[])) AS gone(id) WHERE i.id = gone.id
+""")
+
+COUNT_FREED = text("UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl")
+
+MARK = text("""
+    UPDATE frontier_queues SET is_deleting = true
+    WHERE crawl_id = :crawl AND (CAST(:queue AS int) IS NULL OR queue_id = :queue)
+""")
+
+DROP_QUEUES = text("""
+    DELETE FROM frontier_queues
+    WHERE crawl_id = :crawl AND (CAST(:queue AS int) IS NULL OR queue_id = :queue)
+""")
+
+# Queues that are still to be deleted to the end.
+MARKED = text("""
+    SELECT f.crawl_id, t.id AS task_id, f.queue_id, q.slot_id FROM frontier_queues f
+    JOIN queues q ON q.id = f.queue_id
+    LEFT JOIN tasks t ON t.crawl_id = f.crawl_id AND t.name = :task
+    WHERE f.is_deleting ORDER BY f.crawl_id, f.queue_id LIMIT :limit
+""")
+
+BEFORE = text("""
+    SELECT CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint) - CAST(:seconds AS bigint)
+""")
+
+
+class Step(NamedTuple):
+    """How many URLs a step deleted, and where the next one begins; None: there are no more."""
+
+    deleted: int
+    next: Cursor | None
+
+
+class Begun(NamedTuple):
+    """How many URLs are deleted, and whether that is all."""
+
+    deleted: int
+    is_done: bool
+
+
+def delete_few(connection: Connection, scope: Scope) -> Begun:
+    """Delete a queue, or all of a crawl, where it has few URLs; else mark it as being deleted.
+
+    No URL is put into the crawl meanwhile.
+    """
+    crawls.own_crawl(connection, scope.crawl_id)
+    crawl = crawls.share_crawl(connection, scope.crawl_id)
+    most = {**_span(scope, scope.start), "before": None, "limit": AT_ONCE + 1}
+    which = {"crawl": scope.crawl_id, "queue": scope.queue_id}
+    found = [row.item_id for row in connection.execute(URLS, most)]
+    if len(found) > AT_ONCE:
+        connection.execute(MARK, which)
+        return Begun(0, is_done=False)
+    deleted = sum(
+        _delete(connection, crawl, scope, found[place : place + STEP])
+        for place in range(0, len(found), STEP)
+    )
+    connection.execute(DROP_QUEUES, which)
+    if deleted:
+        _tell_freed(connection, scope.crawl_id)
+    return Begun(deleted, is_done=True)
+
+
+def delete_step(
+    connection: Connection, scope: Scope, after: Cursor, before: int | None = None
+) -> Step:
+    """Delete URLs of the next thousand behind a place: those made `before` a second, or all."""
+    crawl = crawls.share_crawl(connection, scope.crawl_id)
+    given = {**_span(scope, after), "before": before, "limit": STEP}
+    rows = connection.execute(URLS, given).all()
+    deleted = _delete(connection, crawl, scope, [row.item_id for row in rows if row.is_meant])
+    if deleted:
+        _tell_freed(connection, scope.crawl_id)
+    place = Cursor(rows[-1].slot_id, rows[-1].item_id) if len(rows) == STEP else None
+    return Step(deleted, place)
+
+
+def marked(connection: Connection, task: str) -> list[Scope]:
+    """Return queues that are being deleted, by this server or by one that is gone."""
+    return typed(connection.execute(MARKED, {"task": task, "limit": STEP}), Scope)
+
+
+def second_before(connection: Connection, seconds: int) -> int:
+    """Return which second was so many seconds ago."""
+    second: int = connection.execute(BEFORE, {"seconds": seconds}).scalar_one()
+    return second
+
+
+def _delete(connection: Connection, crawl: SharedCrawl, scope: Scope, wanted: Sequence[int]) -> int:
+    """Delete items that are still URLs of a frontier; return how many."""
+    if not wanted:
+        return 0
+    numbers = sorted(wanted)
+    keys = sorted(connection.execute(NAMES, {"items": numbers}).scalars())
+    named = {"crawl": scope.crawl_id, "keys": keys, "items": numbers}
+    connection.execute(LOCK_NAMES, named).all()
+    gone = {"items": list(connection.execute(LOCK_ITEMS, {"items": numbers}).scalars())}
+    counted = connection.execute(COMPLETED, {**gone, "task": scope.task_id}).all()
+    names = sorted(connection.execute(NAMES, gone).scalars())
+    connection.execute(DROP_NAMES, {"crawl": scope.crawl_id, "keys": names})
+    connection.execute(DROP_WORK, gone)
+    connection.execute(DROP_ATTEMPTS, gone)
+    if crawl.tracks_depth:
+        links.record(connection, scope.crawl_id, links.Found(gone=set(gone["items"])))
+    connection.execute(DELETE_ITEMS, gone)
+    queues.count_completed(connection, {row.queue_id: -row.number for row in counted})
+    return len(gone["items"])
+
+
+def _tell_freed(connection: Connection, crawl_id: int) -> None:
+    """Tell the crawl's workers that names which they know as taken are free again."""
+    connection.execute(COUNT_FREED, {"crawl": crawl_id})
+    notify.notify(connection, crawl_id)
+
+
+def _span(scope: Scope, after: Cursor) -> dict[str, Any]:
+    last = scope.end
+    return {
+        "crawl": scope.crawl_id,
+        "slot": after.slot_id,
+        "item": after.item_id,
+        "last_slot": last.slot_id,
+        "last_item": last.item_id,
+    }

@@ -1,0 +1,220 @@
+"""URLs that are deleted: of a queue, of a crawl, or old ones; all else stays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from support import frontiers, races
+from support.frontiers import OK, SKIPPED, url
+
+from scrapy_itemgraph import ItemGraph
+from scrapy_itemgraph.graph.frontier_controls import FrontierControls
+from scrapy_itemgraph.graph.frontier_deletions import FrontierDeletions
+from scrapy_itemgraph.graph.frontier_listings import FrontierListings
+from scrapy_itemgraph.model.frontier import Stats
+from scrapy_itemgraph.model.operations import CreateItem
+from scrapy_itemgraph.store.frontier import deletions, lookup
+
+pytestmark = pytest.mark.server
+
+CRAWL = "DEFAULT"
+QUEUES = """
+    SELECT l.name, f.is_deleting FROM frontier_queues f JOIN queues q ON q.id = f.queue_id
+    JOIN limits l ON l.id = q.slot_id ORDER BY 1
+"""
+LEFT = (
+    "SELECT (SELECT count(*) FROM items), (SELECT count(*) FROM aliases), "
+    "(SELECT count(*) FROM tags), (SELECT count(*) FROM work), (SELECT count(*) FROM results), "
+    "(SELECT count(*) FROM attempts)"
+)
+
+
+class Deletions:
+    """A frontier, and what deletes in it."""
+
+    def __init__(self, server):
+        self.server = server
+        self.parts = FrontierDeletions(server.transactions)
+
+    def __getattr__(self, name):
+        return lambda *args: self.server.run(getattr(self.parts, name)(*args))
+
+
+@pytest.fixture
+def server(engine):
+    """Yield a frontier on a database of its own."""
+    with frontiers.opened(engine) as one:
+        yield one
+
+
+@pytest.fixture
+def deletes(server):
+    """Return what deletes."""
+    return Deletions(server)
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """Have more than two URLs be many, and deleted two at a time."""
+    monkeypatch.setattr(deletions, "AT_ONCE", 2)
+    monkeypatch.setattr(deletions, "STEP", 2)
+
+
+def pages(host, count):
+    """Return so many URLs of a host."""
+    return [url(f"http://{host}.example/{number}") for number in range(count)]
+
+
+def stats(server, key=None):
+    """Return the numbers of a crawl or a queue."""
+    return server.run(FrontierListings(server.transactions).stats(CRAWL, key))
+
+
+def test_a_queue_goes_with_its_urls_and_all_that_hangs_on_them(server, deletes):
+    """UF-9: completed and held ones count too; a queue that is gone has no more to delete."""
+    server.put(*pages("a", 5), *pages("b", 1))
+    server.put(url("http://a.example/0", 0))
+    server.get(key="a.example", urls_per_queue=1, hold=100)
+    server.change(
+        "INSERT INTO attempts (item_id, task_id, token, task_version, number, outcome) "
+        "SELECT item_id, task_id, gen_random_uuid(), '1', 1, 'ok' FROM work"
+    )
+    assert deletes.delete_queue(CRAWL, "a.example") == 5
+    assert server.rows(LEFT) == [(1, 1, 1, 1, 0, 1)]
+    assert server.rows(QUEUES) == [("b.example", False)]
+    assert stats(server, "a.example") == Stats()
+    assert deletes.delete_queue(CRAWL, "a.example") == 0
+    assert deletes.delete_queue("none", "a.example") == 0
+    server.assert_is_true()
+    assert server.put(*pages("a", 1)) == [OK]
+    assert server.get(key="a.example") == ["http://a.example/0"]
+
+
+def test_a_crawl_loses_its_queues_and_others_keep_theirs(server, deletes):
+    """UF-11: it is not listed any more, and may be filled again."""
+    server.put(*pages("a", 3), *pages("b", 2))
+    server.put(*pages("a", 4), crawl="other")
+    assert deletes.delete_crawl(CRAWL) == 5
+    assert server.run(FrontierListings(server.transactions).crawls()) == ["other"]
+    assert deletes.delete_crawl(CRAWL) == 0
+    assert deletes.delete_crawl("none") == 0
+    assert len(server.get(None)) == 4
+    assert server.put(*pages("a", 2)) == [OK, OK]
+
+
+def test_items_of_spiders_stay_where_a_crawl_is_shared(server, deletes, database):
+    """UF-11: only URLs of the frontier are deleted, and workers are told that names are free."""
+    server.put(*pages("a", 2))
+    with ItemGraph.open(database, crawl=CRAWL) as graph:
+        graph.apply([CreateItem("book", data={"url": "http://a.example/book"})])
+    before = server.rows("SELECT coalesce(names_freed, 0) FROM crawls")
+    assert deletes.delete_crawl(CRAWL) == 2
+    assert server.rows("SELECT name FROM items") == [("book",)]
+    assert server.rows("SELECT name FROM aliases") == [("book",)]
+    after = server.rows("SELECT coalesce(names_freed, 0) FROM crawls")
+    assert after[0][0] == before[0][0] + 1
+
+
+def test_old_urls_are_purged_and_empty_queues_stay(server, deletes):
+    """UF-9: days are of 24 hours; none takes all that are older than this second."""
+    server.put(*pages("a", 3), *pages("b", 1))
+    server.put(url("http://a.example/0", 0))
+    server.run(FrontierControls(server.transactions, server.own).set_limit(CRAWL, "a.example", 9))
+    server.change(
+        "UPDATE items SET created_at = now() - interval '25 hours' "
+        "WHERE name IN ('URL:http://a.example/0', 'URL:http://a.example/1')"
+    )
+    assert deletes.purge(CRAWL, None, 2) == 0
+    assert deletes.purge(CRAWL, "b.example", 1) == 0
+    assert deletes.purge(CRAWL, None, 1) == 2
+    assert stats(server, "a.example") == Stats(1, 0, 0, 1, 1)
+    assert server.rows("SELECT max(completed) FROM frontier_queues") == [(0,)]
+    server.change("UPDATE items SET created_at = created_at - interval '2 seconds'")
+    server.put(url("http://b.example/new"))
+    server.change(
+        "UPDATE items SET created_at = now() + interval '60 seconds' WHERE name LIKE '%new'"
+    )
+    assert deletes.purge(CRAWL, "a.example", 0) == 1
+    assert deletes.purge(CRAWL, None, 0) == 1
+    assert deletes.purge(CRAWL, None, 2**32 - 1) == deletes.purge("none", None, 0) == 0
+    assert [name for name, _ in server.rows(QUEUES)] == ["a.example", "b.example"]
+    assert server.rows("SELECT name FROM items") == [("URL:http://b.example/new",)]
+    server.assert_is_true()
+
+
+def test_many_urls_are_deleted_step_by_step(server, deletes, many):
+    """UF-9: all are counted, of a queue and of a crawl."""
+    server.put(*pages("a", 7), *pages("b", 5), *pages("c", 3))
+    assert deletes.delete_queue(CRAWL, "b.example") == 5
+    assert [name for name, _ in server.rows(QUEUES)] == ["a.example", "c.example"]
+    assert deletes.purge(CRAWL, None, 1) == 0
+    assert deletes.delete_crawl(CRAWL) == 10
+    assert server.rows(LEFT) == [(0, 0, 0, 0, 0, 0)]
+    assert server.rows(QUEUES) == []
+
+
+def test_another_server_ends_what_one_has_begun(server, deletes, many):
+    """UF-9: a queue takes and hands out nothing from the first step on, and goes at last."""
+    server.put(*pages("a", 7), *pages("b", 1))
+    with server.engine.begin() as connection:
+        scope = lookup.find(connection, CRAWL, "a.example")
+        assert not deletions.delete_few(connection, scope).is_done
+    with server.engine.begin() as connection:
+        assert deletions.delete_step(connection, scope, scope.start).deleted == 2
+    assert server.rows(QUEUES) == [("a.example", True), ("b.example", False)]
+    assert server.put(url("http://a.example/9"), url("http://b.example/9")) == [SKIPPED, OK]
+    assert server.get(key="a.example") == []
+    deletes.resume()
+    assert server.rows(QUEUES) == [("b.example", False)]
+    assert server.rows("SELECT count(*) FROM items") == [(2,)]
+    assert server.put(url("http://a.example/9")) == [OK]
+    server.assert_is_true()
+
+
+def test_a_put_waits_for_a_deletion_and_makes_the_queue_anew(server, many, engine):
+    """UF-9: no URL is left in a queue that is gone, whichever comes first."""
+    server.put(*pages("a", 2))
+    with races.actors(engine, 1) as (deleting,):
+        scope = deleting.run(lookup.find, CRAWL, "a.example")
+        assert deleting.run(deletions.delete_few, scope).deleted == 2
+
+        async def put():
+            puts = asyncio.ensure_future(server.puts.put(CRAWL, pages("a", 1)))
+            await asyncio.to_thread(until_somebody_waits, engine)
+            await asyncio.to_thread(deleting.commit)
+            return await puts
+
+        assert server.run(put()) == [OK]
+    assert server.rows(QUEUES) == [("a.example", False)]
+    assert server.get() == ["http://a.example/0"]
+
+
+def until_somebody_waits(engine):
+    """Return when a connection waits for a lock."""
+    patience = time.monotonic() + 30
+    while time.monotonic() < patience:
+        with engine.connect() as connection:
+            found = connection.exec_driver_sql(
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory' "
+                "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
+            if found.scalar_one():
+                return
+    raise AssertionError("nobody waits")
+
+
+def test_claimed_work_ends_by_its_worker(server, deletes):
+    """UF-9: a spider's claim of a URL that is deleted stays until its commit, as of any item."""
+    server.put(*pages("a", 2))
+    server.change(
+        "INSERT INTO processes (kind, host, process_id, lease_until) "
+        "VALUES ('worker', 'h', 1, now() + interval '1 hour')"
+    )
+    server.change(
+        "UPDATE work SET token = gen_random_uuid(), claimed_at = now(), "
+        "worker_id = (SELECT max(id) FROM processes) WHERE item_id = (SELECT min(id) FROM items)"
+    )
+    assert deletes.delete_queue(CRAWL, "a.example") == 2
+    assert server.rows("SELECT token IS NOT NULL FROM work") == [(True,)]
