@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.connections.process import OwnProcess
 from scrapy_itemgraph.connections.transactions import Transactions
 from scrapy_itemgraph.graph import startup_report
+from scrapy_itemgraph.graph.frontier_controls import FrontierControls
 from scrapy_itemgraph.graph.frontier_handouts import FrontierHandouts
+from scrapy_itemgraph.graph.frontier_listings import FrontierListings
 from scrapy_itemgraph.graph.frontier_puts import FrontierPuts
 from scrapy_itemgraph.graph.frontier_upkeep import FrontierUpkeep
 from scrapy_itemgraph.graph.worker_start import WorkerConnections
@@ -45,6 +47,8 @@ class FrontierGraph:
     process: OwnProcess
     puts: FrontierPuts
     handouts: FrontierHandouts
+    controls: FrontierControls
+    listings: FrontierListings
     upkeep: FrontierUpkeep
     calls: Transactions  # of all that is asked but for what is put
     put_calls: Transactions
@@ -121,6 +125,8 @@ async def _opened(connections: WorkerConnections, address: str) -> FrontierGraph
         process=process,
         puts=FrontierPuts(put_calls),
         handouts=FrontierHandouts(calls, identity),
+        controls=FrontierControls(calls, identity),
+        listings=FrontierListings(calls),
         upkeep=FrontierUpkeep(connections.transactions),
         calls=calls,
         put_calls=put_calls,

@@ -13,6 +13,7 @@ from scrapy_itemgraph.exceptions import (
     InvalidIdError,
     NotFoundError,
 )
+from scrapy_itemgraph.model.frontier import crawl_of, key_of
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.wording import one_line
 from scrapy_itemgraph.urlfrontier import v2
@@ -40,6 +41,106 @@ class Calls:
 
     def __init__(self, graph: FrontierGraph) -> None:
         self._graph = graph
+
+    def by_name(self) -> dict[str, Callable[[Any], Awaitable[Any]]]:
+        """Return the calls by the names of the API."""
+        return {
+            "ListNodes": self.list_nodes,
+            "ListCrawls": self.list_crawls,
+            "ListQueues": self.list_queues,
+            "GetURLStatus": self.get_url_status,
+            "CountURLs": self.count_urls,
+            "GetStats": self.get_stats,
+            "SetDelay": self.set_delay,
+            "BlockQueueUntil": self.block_queue_until,
+            "SetCrawlLimit": self.set_crawl_limit,
+            "SetActive": self.set_active,
+            "GetActive": self.get_active,
+            "SetLogLevel": self.set_log_level,
+        }
+
+    # What there is
+
+    async def list_nodes(self, _: Any) -> Any:
+        """ListNodes: the addresses of all servers of the database that live."""
+        return v2.strings(await self._graph.listings.nodes())
+
+    async def list_crawls(self, _: Any) -> Any:
+        """ListCrawls: those that have a queue."""
+        return v2.strings(await self._graph.listings.crawls())
+
+    async def list_queues(self, asked: Any) -> Any:
+        """ListQueues: a page of keys."""
+        crawl, (start, size) = crawl_of(asked.crawlID), v2.page(asked)
+        keys = await self._graph.listings.queues(
+            crawl, start=start, size=size, include_inactive=asked.include_inactive
+        )
+        return v2.queue_list(asked, crawl, keys)
+
+    async def get_url_status(self, asked: Any) -> Any:
+        """GetURLStatus: what is known of a URL of a queue."""
+        key = asked.key or key_of(asked.url)
+        if not key:
+            raise InvalidDataError(f"{asked.url!r:.200} has no host, and no key is said")
+        found = await self._graph.listings.url(crawl_of(asked.crawlID), key, asked.url)
+        if found is None:
+            raise NotFoundError(f"the queue {key!r:.200} has no URL {asked.url!r:.200}")
+        return v2.known(found)
+
+    async def list_urls(self, asked: Any, context: Any) -> None:
+        """ListURLs: a page of URLs of a queue or a crawl."""
+        start, size = v2.page(asked)
+        chunks = self._graph.listings.urls(
+            crawl_of(asked.crawlID),
+            asked.key or None,
+            start=start,
+            size=size,
+            **v2.text_filter(asked),
+        )
+        async for chunk in chunks:
+            for one in chunk:
+                await context.write(v2.known(one))
+
+    async def count_urls(self, asked: Any) -> Any:
+        """CountURLs: those of a queue or a crawl, however many there are."""
+        return v2.number(
+            await self._graph.listings.count(
+                crawl_of(asked.crawlID), asked.key or None, **v2.text_filter(asked)
+            )
+        )
+
+    async def get_stats(self, asked: Any) -> Any:
+        """GetStats: of a queue or a crawl."""
+        crawl = crawl_of(asked.crawlID)
+        return v2.stats(crawl, await self._graph.listings.stats(crawl, asked.key or None))
+
+    # How URLs go out
+
+    async def set_delay(self, asked: Any) -> Any:
+        """SetDelay: of a queue, or of all that have none of their own."""
+        await self._graph.controls.set_delay(
+            crawl_of(asked.crawlID), asked.key or None, asked.delay_requestable
+        )
+        return v2.nothing()
+
+    async def block_queue_until(self, asked: Any) -> Any:
+        """BlockQueueUntil: a moment that is past ends the block."""
+        await self._graph.controls.block_until(crawl_of(asked.crawlID), asked.key, asked.time)
+        return v2.nothing()
+
+    async def set_crawl_limit(self, asked: Any) -> Any:
+        """SetCrawlLimit: so many URLs of a queue are completed at most; 0: any number."""
+        await self._graph.controls.set_limit(crawl_of(asked.crawlID), asked.key, asked.limit)
+        return v2.nothing()
+
+    async def set_active(self, asked: Any) -> Any:
+        """SetActive: of this server, or of all of the database."""
+        await self._graph.controls.set_active(asked.state, local=asked.local)
+        return v2.nothing()
+
+    async def get_active(self, asked: Any) -> Any:
+        """GetActive: whether this server, or each of the database, hands URLs out."""
+        return v2.boolean(await self._graph.controls.is_active(local=asked.local))
 
     async def set_log_level(self, asked: Any) -> Any:
         """SetLogLevel: of this process; a name of upstream's packages means ours."""

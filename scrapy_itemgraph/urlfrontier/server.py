@@ -112,14 +112,15 @@ async def _do_duties(graph: FrontierGraph) -> None:
 
 def _handler(api: Api, answers: Calls, streams: Streams) -> grpc.GenericRpcHandler:
     """Return what answers the calls of a service."""
-    unary = {"SetLogLevel": answers.set_log_level}
     handlers: dict[str, Any] = {
-        name: _method(api.methods[name], calls.unary(call)) for name, call in unary.items()
+        name: _method(api.methods[name], calls.unary(call))
+        for name, call in answers.by_name().items()
     }
     streaming: Mapping[str, Callable[..., Any]] = {
         "PutURLs": streams.put_urls,
         "PutDiscovered": streams.put_discovered,
         "GetURLs": calls.outgoing(streams.get_urls),
+        "ListURLs": calls.outgoing(answers.list_urls),
     }
     handlers |= {name: _method(api.methods[name], call) for name, call in streaming.items()}
     return grpc.method_handlers_generic_handler(api.service, handlers)

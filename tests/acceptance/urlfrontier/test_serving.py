@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+import tempfile
 
 import grpc
 import pytest
@@ -16,7 +19,7 @@ def test_a_url_goes_in_and_comes_out(served):
     )
 
     assert sorted(put) == [("http://a.example/1", "OK"), ("two", "OK")]
-    assert served.client.get() == ["http://a.example/1", "http://a.example/2"]
+    assert sorted(served.client.get()) == ["http://a.example/1", "http://a.example/2"]
     assert served.client.get() == []
 
 
@@ -46,3 +49,30 @@ def test_an_error_has_a_code(served):
         served.client.get(crawlID="a\0b")
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def refusal(*arguments, hides=""):
+    """Return how the command refuses to start, on a database that is never asked."""
+    code = "import sys; sys.argv[1:1] = ['itemgraph', 'frontier'];"
+    code += f"sys.modules.update({{'{hides}': None}});" if hides else ""
+    code += "from scrapy.cmdline import execute; execute()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode, done
+    return done.stderr
+
+
+def test_an_address_that_others_reach_is_refused():
+    """Beyond this machine it serves only if that is said to be meant (UF-1)."""
+    assert "--open-to-all" in refusal("--host", "0.0.0.0")
+
+
+def test_without_its_extra_it_says_what_to_install():
+    """Without gRPC one line says which extra has it (UF-1)."""
+    assert 'pip install "scrapy-itemgraph[frontier]"' in refusal(hides="grpc")

@@ -1,0 +1,125 @@
+"""Calls of the URL frontier with one answer: their corners, and their errors."""
+
+from __future__ import annotations
+
+import time
+
+import grpc
+import pytest
+from support import frontier
+from support.frontier import discovered, known
+
+A, B = "http://a.example/", "http://b.example/"
+
+
+def code(client, method, **fields):
+    """Return the code with which a call is refused."""
+    with pytest.raises(grpc.RpcError) as refused:
+        client.ask(method, **fields)
+    return refused.value.code()
+
+
+def test_the_status_of_a_url(client):
+    """A URL's status is known, with a date; one that is not there is an error (UF-10)."""
+    began = int(time.time())
+    client.put(discovered(A, metadata={"depth": ["1"]}), known(B, 0, key="k"))
+
+    one = client.ask("GetURLStatus", url=A)
+    assert one.known.refetchable_from_date >= began - 60
+    assert one.creation_date >= began - 60
+    assert list(one.known.info.metadata["depth"].values) == ["1"]
+    assert (one.known.info.key, one.known.info.crawlID) == ("a.example", "DEFAULT")
+    assert client.ask("GetURLStatus", url=B, key="k").known.refetchable_from_date == 0
+    assert code(client, "GetURLStatus", url=B) is grpc.StatusCode.NOT_FOUND
+    assert code(client, "GetURLStatus", url="http://?x") is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_a_limit_shuts_a_queue(client):
+    """A queue stops at its limit; an unknown one is an error, and 0 lifts the limit (UF-12)."""
+    client.put(discovered(A), known(A + "done", 0))
+    assert code(client, "SetCrawlLimit", key="no", limit=1) is grpc.StatusCode.NOT_FOUND
+
+    client.ask("SetCrawlLimit", key="a.example", limit=1)
+    assert client.get(key="a.example", crawlID="") == []
+    client.ask("SetCrawlLimit", key="a.example", limit=0)
+    assert client.get(key="a.example", crawlID="") == [A]
+
+
+def test_a_block_shuts_a_queue(client):
+    """A queue is blocked until a moment; 0 ends it, and an unknown queue is none (UF-6)."""
+    client.put(discovered(A))
+    client.ask("BlockQueueUntil", key="no", time=2**64 - 1)
+    client.ask("BlockQueueUntil", key="a.example", time=2**64 - 1)
+
+    assert client.get() == []
+    assert list(client.ask("ListQueues").values) == []
+    assert list(client.ask("ListQueues", include_inactive=True).values) == ["a.example"]
+    client.ask("BlockQueueUntil", key="a.example", time=0)
+    assert client.get() == [A]
+
+
+def test_a_pause_outlives_the_server(database):
+    """While it is not active nothing is handed out, by another server neither (UF-7)."""
+    with frontier.serving(database) as first:
+        first.client.put(discovered(A))
+        first.client.ask("SetActive", state=False)
+        assert not first.client.ask("GetActive").state
+    with frontier.serving(database) as second:
+        assert second.client.put(discovered(B)) == [(B, "OK")]
+        assert second.client.get() == []
+        second.client.ask("SetActive", state=True)
+        assert second.client.ask("GetActive").state
+        assert sorted(second.client.get()) == [A, B]
+
+
+def test_nodes_are_servers_that_live(database):
+    """A server is listed by its address, or that which it advertises, until it ends (UF-16)."""
+    with frontier.serving(database) as first:
+        with frontier.serving(database, "--advertise", "crawl.example:7071") as second:
+            assert second.said["advertised"] == "crawl.example:7071"
+            nodes = first.client.ask("ListNodes").values
+            assert sorted(nodes) == sorted([first.address, "crawl.example:7071"])
+        assert list(first.client.ask("ListNodes").values) == [first.address]
+
+
+def test_urls_are_listed_by_page_and_filter(client):
+    """Start and size count what the filter lets pass; a blank filter is none (UF-10)."""
+    client.put(*(discovered(f"{A}{'odd' if at % 2 else 'EVEN'}/{at}") for at in range(250)))
+
+    assert len(client.ask("ListURLs")) == 100
+    assert len(client.ask("ListURLs", start=240)) == 10
+    assert len(client.ask("ListURLs", size=1000, filter="  ")) == 250
+    assert len(client.ask("ListURLs", size=1000, filter="even")) == 0
+    assert len(client.ask("ListURLs", size=1000, start=25, filter="even", ignoreCase=True)) == 100
+    assert client.ask("CountURLs", filter="odd").value == 125
+    assert client.ask("CountURLs", crawlID="none").value == 0
+
+
+def test_a_key_goes_with_a_crawl(client):
+    """A key without a crawl has no URLs; any crawl is asked where none is said (UF-11)."""
+    client.put(discovered(A), discovered(B, crawl="other"))
+
+    assert client.get(key="a.example") == []
+    assert client.get(key="a.example", anyCrawlID={}) == []
+    assert sorted(client.get(anyCrawlID={})) == [A, B]
+
+
+def test_a_default_delay_holds_for_all_queues(client):
+    """Without a key the delay is that of all queues of all crawls (UF-8)."""
+    client.ask("SetDelay", delay_requestable=3600)
+    client.put(discovered(A), discovered(A + "2"), discovered(B, crawl="other"))
+
+    first = client.get(max_urls_per_queue=1)
+    assert len(first) == 2
+    assert client.get() == []
+    client.ask("SetDelay", key="a.example", delay_requestable=0)
+    until, found = time.monotonic() + 10, []
+    while not found and time.monotonic() < until:
+        found = client.get()
+    assert sorted([*first, *found]) == [A, A + "2", B]
+
+
+def test_a_level_of_logs_may_be_any_number(client):
+    """A level that is none changes nothing, and is no error (UF-16)."""
+    client.ask("SetLogLevel", package="crawlercommons.urlfrontier", level=3)
+    client.ask("SetLogLevel", level=99)
