@@ -79,9 +79,14 @@ DROP_ATTEMPTS = text("""
 COMPLETED = text("""
     SELECT q.id AS queue_id, count(*) AS number
     FROM unnest(CAST(:items AS bigint[])) AS gone(id)
-    JOIN items i ON i.id = gone.id
-    JOIN queues q ON q.crawl_id = i.crawl_id AND q.slot_id = i.slot_id
-    JOIN frontier_queues f ON f.queue_id = q.id AND f.crawl_limit IS NOT NULL
+    CROSS JOIN LATERAL (
+        SELECT id, crawl_id, slot_id FROM items WHERE items.id = gone.id OFFSET 0) AS i
+    CROSS JOIN LATERAL (
+        SELECT id FROM queues
+        WHERE queues.crawl_id = i.crawl_id AND queues.slot_id = i.slot_id OFFSET 0) AS q
+    CROSS JOIN LATERAL (
+        SELECT FROM frontier_queues f
+        WHERE f.queue_id = q.id AND f.crawl_limit IS NOT NULL OFFSET 0) AS has_limit
     CROSS JOIN LATERAL (
         SELECT FROM results r
         WHERE r.item_id = i.id AND r.task_id = :task AND r.completed_at IS NOT NULL
