@@ -12,6 +12,7 @@ from scrapy_itemgraph.connections.process import OwnProcess
 from scrapy_itemgraph.connections.transactions import Transactions
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.graph.frontier_controls import FrontierControls
+from scrapy_itemgraph.graph.frontier_deletions import FrontierDeletions
 from scrapy_itemgraph.graph.frontier_handouts import FrontierHandouts
 from scrapy_itemgraph.graph.frontier_listings import FrontierListings
 from scrapy_itemgraph.graph.frontier_puts import FrontierPuts
@@ -49,6 +50,7 @@ class FrontierGraph:
     handouts: FrontierHandouts
     controls: FrontierControls
     listings: FrontierListings
+    deletions: FrontierDeletions
     upkeep: FrontierUpkeep
     calls: Transactions  # of all that is asked but for what is put
     put_calls: Transactions
@@ -127,6 +129,7 @@ async def _opened(connections: WorkerConnections, address: str) -> FrontierGraph
         handouts=FrontierHandouts(calls, identity),
         controls=FrontierControls(calls, identity),
         listings=FrontierListings(calls),
+        deletions=FrontierDeletions(calls),
         upkeep=FrontierUpkeep(connections.transactions),
         calls=calls,
         put_calls=put_calls,

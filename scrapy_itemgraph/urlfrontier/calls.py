@@ -56,6 +56,9 @@ class Calls:
             "SetCrawlLimit": self.set_crawl_limit,
             "SetActive": self.set_active,
             "GetActive": self.get_active,
+            "DeleteQueue": self.delete_queue,
+            "DeleteCrawl": self.delete_crawl,
+            "PurgeURLs": self.purge_urls,
             "SetLogLevel": self.set_log_level,
         }
 
@@ -141,6 +144,22 @@ class Calls:
     async def get_active(self, asked: Any) -> Any:
         """GetActive: whether this server, or each of the database, hands URLs out."""
         return v2.boolean(await self._graph.controls.is_active(local=asked.local))
+
+    # What is forgotten
+
+    async def delete_queue(self, asked: Any) -> Any:
+        """DeleteQueue: how many URLs it had."""
+        crawl = crawl_of(asked.crawlID)
+        return v2.number(await self._graph.deletions.delete_queue(crawl, asked.key))
+
+    async def delete_crawl(self, asked: Any) -> Any:
+        """DeleteCrawl: how many URLs it had."""
+        return v2.number(await self._graph.deletions.delete_crawl(crawl_of(asked.value)))
+
+    async def purge_urls(self, asked: Any) -> Any:
+        """PurgeURLs: forget those that were created so many days ago."""
+        crawl = crawl_of(asked.crawlID)
+        return v2.number(await self._graph.deletions.purge(crawl, asked.key or None, asked.days))
 
     async def set_log_level(self, asked: Any) -> Any:
         """SetLogLevel: of this process; a name of upstream's packages means ours."""

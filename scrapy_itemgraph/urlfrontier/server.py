@@ -18,7 +18,7 @@ from scrapy_itemgraph.urlfrontier.calls import Calls
 from scrapy_itemgraph.urlfrontier.streams import Streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from scrapy_itemgraph.settings import Settings
     from scrapy_itemgraph.urlfrontier.descriptors import Api, Method
@@ -28,6 +28,7 @@ logger = logs.logger(__name__)
 MESSAGE = 16 * 2**20  # bytes
 CLOSE_WITHIN = 10.0  # seconds that calls under way have once the server is told to end
 ROUND = 1.0  # seconds between two looks at the duties that are due
+RESUME_EVERY = 60.0  # seconds between two looks for deletions of servers that are gone
 _PINGS = 5000  # milliseconds between two pings of a client, at least; those of some come after 10 s
 
 OPTIONS = (
@@ -74,9 +75,12 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[str, str], N
             server.add_generic_rpc_handlers((_handler(v2.API, Calls(graph), streams),))
             await server.start()
             ready(address, terms.advertised or address)
-            upkeep = asyncio.create_task(_do_duties(graph))
+            beside = [
+                asyncio.create_task(_again_and_again(graph.upkeep.do_due, ROUND)),
+                asyncio.create_task(_again_and_again(graph.deletions.resume, RESUME_EVERY)),
+            ]
             await stopping.wait()
-            await cancelled([upkeep])
+            await cancelled(beside)
             streams.stop()
             await server.stop(CLOSE_WITHIN)
             await streams.finish()
@@ -98,16 +102,16 @@ def _listen(server: Any, terms: Terms) -> str:
     return f"{host}:{port}"
 
 
-async def _do_duties(graph: FrontierGraph) -> None:
-    """Do what is due, each second; what fails is tried again."""
+async def _again_and_again(work: Callable[[], Awaitable[None]], pause: float) -> None:
+    """Do something at once, and then after each pause; what fails is tried again."""
     while True:
         try:
-            await graph.upkeep.do_due()
+            await work()
         except DatabaseUnavailableError as error:
             logger.warning("%s The frontier goes on waiting for it", error)
         except Exception:  # calls must not end for it
             logger.exception("A round of duties failed")
-        await asyncio.sleep(ROUND)
+        await asyncio.sleep(pause)
 
 
 def _handler(api: Api, answers: Calls, streams: Streams) -> grpc.GenericRpcHandler:

@@ -123,3 +123,27 @@ def test_a_level_of_logs_may_be_any_number(client):
     """A level that is none changes nothing, and is no error (UF-16)."""
     client.ask("SetLogLevel", package="crawlercommons.urlfrontier", level=3)
     client.ask("SetLogLevel", level=99)
+
+
+def test_what_is_unknown_has_nothing_to_delete(client):
+    """Deletes of what is not there answer 0, and take nothing else with them (UF-16)."""
+    client.put(discovered(A))
+
+    assert client.ask("DeleteQueue", key="no").value == 0
+    assert client.ask("DeleteQueue", key="").value == 0
+    assert client.ask("DeleteCrawl", value="no").value == 0
+    assert client.ask("PurgeURLs", key="no").value == 0
+    assert client.ask("PurgeURLs", days=1).value == 0
+    assert client.ask("CountURLs").value == 1
+
+
+def test_old_urls_are_purged(client):
+    """With 0 days all goes that is older than this second, done or not; queues stay (UF-16)."""
+    client.put(discovered(A), known(A + "done", 0), discovered(B))
+
+    until, purged = time.monotonic() + 10, 0
+    while purged < 2 and time.monotonic() < until:
+        purged += client.ask("PurgeURLs", key="a.example").value
+    assert purged == 2
+    assert client.ask("CountURLs").value == 1
+    assert len(client.ask("ListQueues", include_inactive=True).values) == 2

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from support.frontier import M, discovered, known
 
 KEY = "key_1"
 URL = "http://key_1.example/"
+
+
+@pytest.fixture(autouse=True)
+def _is_empty(client):
+    """Delete the crawls that the tests use, as upstream's do."""
+    for crawl in ("BESPOKE", "DEFAULT"):
+        client.ask("DeleteCrawl", value=crawl)
 
 
 def stats(client, key="", crawl=""):
@@ -43,7 +51,7 @@ def test_older_dates_go_first(client):
     assert next(call).url == URL + "2"  # and the call stays open
 
 
-def test_a_url_is_held_for_a_while(client):
+def test_a_url_is_held_for_a_while_and_deleted_with_its_queue(client):
     """Twice discovered is once there; it is held as long as is asked, and then free (UF-8)."""
     put = client.put(discovered(URL, key=KEY), discovered(URL, key=KEY))
     assert put == [(URL, "OK"), (URL, "SKIPPED")]
@@ -58,6 +66,9 @@ def test_a_url_is_held_for_a_while(client):
     while stats(client, KEY)[1] and time.monotonic() < until:
         pass
     assert stats(client, KEY) == (1, 0, 1, 0, "DEFAULT")
+    assert client.ask("DeleteQueue", key=KEY).value == 1
+    assert stats(client, KEY) == (0, 0, 0, 0, "DEFAULT")
+    assert queues(client, include_inactive=True) == []
 
 
 def test_a_queue_has_the_name_of_the_host(client):
@@ -67,6 +78,7 @@ def test_a_queue_has_the_name_of_the_host(client):
 
     assert queues(client) == ["gac.icann.org"]
     assert stats(client, "gac.icann.org")[0] == 1
+    assert client.ask("DeleteQueue", key="gac.icann.org").value == 1
 
 
 def test_crawls_know_nothing_of_each_other(client):
@@ -80,6 +92,11 @@ def test_crawls_know_nothing_of_each_other(client):
         assert stats(client, crawl=crawl) == (1, 0, 1, 0, name)
         assert client.ask("ListQueues", crawlID=crawl).crawlID == name
         assert queues(client, crawl) == [KEY]
+    assert client.ask("DeleteCrawl", value="BESPOKE").value == 1
+    assert stats(client, crawl="BESPOKE") == (0, 0, 0, 0, "BESPOKE")
+    assert stats(client) == (1, 0, 1, 0, "DEFAULT")
+    assert client.ask("DeleteCrawl", value="").value == 1
+    assert list(client.ask("ListCrawls").values) == []
 
 
 def listed(client, crawl, **fields):
@@ -90,7 +107,7 @@ def listed(client, crawl, **fields):
 
 
 def test_what_is_listed_can_be_put_again(client):
-    """URLs that are listed and put again are as before (UF-10)."""
+    """URLs that are listed, deleted and put again are as before (UF-10)."""
     later = int(time.time()) + 100_000
     client.put(
         discovered("http://a.example/new"),
@@ -102,6 +119,8 @@ def test_what_is_listed_can_be_put_again(client):
     dump = [one for crawl in crawls for one in listed(client, crawl)]
     assert len(dump) == 4
 
+    assert sum(client.ask("DeleteCrawl", value=crawl).value for crawl in crawls) == 4
+    assert list(client.ask("ListCrawls").values) == []
     assert {status for _, status in client.put(*dump)} == {"OK"}
 
     again = [one for crawl in crawls for one in listed(client, crawl)]
