@@ -1,8 +1,8 @@
 """A crawl as lines of JSON, of which `load` makes the same crawl again.
 
-One line is one thing: the crawl, a task, a key of its state, a ruleset, a sweep, an item with all
-that hangs on it, names that stay taken, a failure, a scraped item, and in the end how many of what
-there were.
+One line is one thing: the crawl, a task, a key of its state, a ruleset, a sweep, a queue of its
+frontier, an item with all that hangs on it, names that stay taken, a failure, a scraped item, and
+in the end how many of what there were.
 Data, metadata and errors stand there letter by letter as they are stored. What is null, or usual,
 is left out. Items are in the order of their making: two dumps of the same graph differ in their
 first line alone.
@@ -96,6 +96,16 @@ SWEEPS = f"""
     WHERE w.crawl_id = :crawl ORDER BY w.id
 """
 
+_QUEUE = _object("""'kind', 'queue', 'slot', s.name, 'delay', f.delay,
+    'blocked_until', nullif(f.blocked_until, 0), 'last_served', nullif(f.last_served, 0),
+    'limit', f.crawl_limit, 'completed', nullif(f.completed, 0),
+    'is_deleting', nullif(f.is_deleting, false)""")
+QUEUES = f"""
+    SELECT {_QUEUE}, f.queue_id FROM frontier_queues f JOIN queues q ON q.id = f.queue_id
+    JOIN limits s ON s.id = q.slot_id
+    WHERE f.crawl_id = :crawl AND f.queue_id > :after ORDER BY f.queue_id LIMIT :limit
+"""
+
 _RESULT = _object(
     """'task', t.name, 'version', r.task_version, 'is_successful', r.is_successful,
     'is_held', nullif(r.is_held, false), 'created_at', r.created_at,
@@ -126,7 +136,7 @@ _WORK = _object(
 _ITEM = _object(
     """'kind', 'item', 'id', i.name, 'slot', s.name, 'created_by', i.created_by, 'nice', i.nice,
     'not_before', i.not_before, 'created_at', i.created_at, 'updated_at', i.updated_at,
-    'is_from_outside', i.is_from_outside,
+    'is_from_outside', i.is_from_outside, 'in_frontier', i.in_frontier,
     'aliases', (SELECT json_agg(name ORDER BY name) FROM aliases
         WHERE item_id = i.id AND name <> i.name)""",
     data="i.data",
@@ -217,6 +227,9 @@ def lines(connection: Connection, crawl_id: int, read: Read | None = None) -> It
         for line in connection.execute(text(statement), given).scalars():
             yield _one_line(line)
     counts = {"items": 0, "failures": 0, "scraped": 0}
+    for line in _pages(connection, QUEUES, given):
+        counts["queues"] = counts.get("queues", 0) + 1
+        yield line
     if read is not None:
         counts["contents"] = 0
         for place in _contents(connection, crawl_id):

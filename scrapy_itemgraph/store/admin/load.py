@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 STEP = 2000  # items that are written at a time,
 STEP_CHARACTERS = 16_000_000  # or fewer, whose lines have so many together
-_COUNTED = {"item": "items", "failure": "failures", "scraped": "scraped"}
+_COUNTED = {"item": "items", "failure": "failures", "scraped": "scraped", "queue": "queues"}
+_ALWAYS = ("items", "failures", "scraped")  # of which each dump says how many there are
 _OF_DATA = {"22", "23"}  # SQLSTATE classes: values that cannot be stored, or not beside others
 _MISTAKES = (
     ItemGraphError,
@@ -173,7 +174,7 @@ class Load:
         self._has_ended = False
         self._where = ""  # what is written just now
         self._writing: tuple[Future[None], str] | None = None
-        self.counts = dict.fromkeys(_COUNTED.values(), 0)
+        self.counts = dict.fromkeys(_ALWAYS, 0)
         input_checks.check_crawl(name)
         made = connection.execute(MAKE_CRAWL, {"name": name}).scalar()
         if made is None:
@@ -350,9 +351,15 @@ class Load:
             return
         lines, self._waiting = self._waiting, []
         self._characters = 0
-        writers = {"item": self._items, "failure": self._failures, "scraped": self._scraped}
+        writers = {
+            "item": self._items,
+            "failure": self._failures,
+            "scraped": self._scraped,
+            "queue": self._frontier_queues,
+        }
         self._where = f"{lines[0][0]} to {lines[-1][0]}"
-        self.counts[_COUNTED[self._kind]] += len(lines)
+        counted = _COUNTED[self._kind]
+        self.counts[counted] = self.counts.get(counted, 0) + len(lines)
         with _named(self._where):
             writers[self._kind](lines)
 
@@ -410,6 +417,26 @@ class Load:
             {name: self._queues[self._crawl, ids["slot", name]] for name in worked},
             {kind: self._kinds[key] for kind, key in keys.items()},
         )
+
+    def _frontier_queues(self, lines: Sequence[Line]) -> None:
+        ids = self._limit_ids([("slot", line["slot"]) for _, line in lines])
+        places = {(self._crawl, ids["slot", line["slot"]]): None for _, line in lines}
+        self._wait()
+        self._queues |= queues.find_or_make(self._connection, places)
+        rows = [
+            (
+                self._queues[self._crawl, ids["slot", one["slot"]]],
+                self._crawl,
+                one.get("delay"),
+                one.get("blocked_until", 0),
+                one.get("last_served", 0),
+                one.get("limit"),
+                one.get("completed", 0),
+                one.get("is_deleting", False),
+            )
+            for _, one in lines
+        ]
+        self._copy({load_rows.QUEUES: rows})
 
     def _failures(self, lines: Sequence[Line]) -> None:
         owners = self._owners([line["item"] for _, line in lines])

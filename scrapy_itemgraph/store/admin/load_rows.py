@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _NOTHING: dict[str, Any] = {}
 
 ITEMS = """items (id, crawl_id, slot_id, name, data, created_by, nice, not_before, created_at,
-    updated_at, has_blobs, is_from_outside)"""
+    updated_at, has_blobs, is_from_outside, in_frontier)"""
 BLOBS = "blobs (item_id, name, content_id, mime, attached_at)"
 ALIASES = "aliases (crawl_id, key, name, item_id)"
 TAGS = "tags (item_id, tag_name, crawl_id, value)"
@@ -32,6 +32,8 @@ WORK = """work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, s
     stalls, alone_deaths, alone_stalls, is_refiled, not_before, request)"""
 FAILURES = """failures (item_id, task_id, is_refusal, error, occurred_at, handled_at, handled_by,
     fingerprint)"""
+QUEUES = """frontier_queues (queue_id, crawl_id, delay, blocked_until, last_served, crawl_limit,
+    completed, is_deleting)"""
 JOURNAL = "journal (crawl_id, item_id, task_id, item_class, fields, created_at)"
 
 OF_ITEMS = (ITEMS, ALIASES, TAGS, BLOBS, RESULTS, ATTEMPTS, WORK)
@@ -80,6 +82,7 @@ class ItemRows:
                 line["updated_at"],
                 True if "blobs" in line else None,
                 True if get("is_from_outside") else None,
+                True if get("in_frontier") else None,
             )
         )
         for alias in (name, *get("aliases", ())):
