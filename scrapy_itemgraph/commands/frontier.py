@@ -32,6 +32,11 @@ _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s]+):\d+")
         help="where crawlers reach it, as ListNodes says (where it listens)",
     ),
     Argument(
+        "--reflection",
+        action="store_true",
+        help="tell tools such as grpcurl what it speaks",
+    ),
+    Argument(
         "--open-to-all",
         action="store_true",
         help="listen beyond this machine: whoever reaches the port may do everything",
@@ -73,7 +78,12 @@ def frontier(call: Call) -> None:
         logging.getLogger(__name__).warning(
             "The frontier is open to all who reach %s, and they may do everything", given.host
         )
-    terms = server.Terms(host=given.host, port=given.port, advertised=given.advertise)
+    terms = server.Terms(
+        host=given.host,
+        port=given.port,
+        advertised=given.advertise,
+        reflects=given.reflection,
+    )
     server.run(call.settings, terms, ready)
 
 

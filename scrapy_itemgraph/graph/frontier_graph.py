@@ -73,6 +73,15 @@ class FrontierGraph:
             await connections.close()
             raise
 
+    async def check(self) -> None:
+        """See whether the database answers.
+
+        Raises:
+            DatabaseUnavailableError: it has been away for longer than calls wait.
+
+        """
+        await self.calls.call(_nothing)
+
     async def keys(self) -> Keys:
         """Return the digests of tokens, and when the last one was made."""
         return await self.calls.call(access_tokens.keys)
@@ -90,6 +99,10 @@ class FrontierGraph:
                 await one.close()
             await self.process.close()
             await self.connections.close()
+
+
+def _nothing(_: Connection) -> None:
+    """Do nothing: that the transaction was begun is enough."""
 
 
 async def _opened(connections: WorkerConnections, address: str) -> FrontierGraph:

@@ -15,6 +15,7 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled
 from scrapy_itemgraph.urlfrontier import calls, v2
 from scrapy_itemgraph.urlfrontier.calls import Calls
+from scrapy_itemgraph.urlfrontier.health import LOOK_EVERY, Health, reflect
 from scrapy_itemgraph.urlfrontier.streams import Streams
 
 if TYPE_CHECKING:
@@ -41,11 +42,15 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Where a server listens, and where its clients reach it; HOST:PORT, None: where it listens."""
+    """Where a server listens, and where its clients reach it; HOST:PORT, None: where it listens.
+
+    One that `reflects` tells tools such as grpcurl what it speaks.
+    """
 
     host: str
     port: int
     advertised: str | None = None
+    reflects: bool = False
 
 
 def run(settings: Settings, terms: Terms, ready: Callable[[str, str], None]) -> None:
@@ -71,16 +76,22 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[str, str], N
         address = _listen(server, terms)
         graph = await FrontierGraph.open(settings, address=terms.advertised or address)
         try:
-            streams = Streams(graph)
+            streams, health = Streams(graph), Health(graph, v2.API.service)
             server.add_generic_rpc_handlers((_handler(v2.API, Calls(graph), streams),))
+            health.add_to(server)
+            if terms.reflects:
+                reflect(server, v2.API)
+            await health.look()
             await server.start()
             ready(address, terms.advertised or address)
             beside = [
                 asyncio.create_task(_again_and_again(graph.upkeep.do_due, ROUND)),
                 asyncio.create_task(_again_and_again(graph.deletions.resume, RESUME_EVERY)),
+                asyncio.create_task(_again_and_again(health.look, LOOK_EVERY)),
             ]
             await stopping.wait()
             await cancelled(beside)
+            await health.end()
             streams.stop()
             await server.stop(CLOSE_WITHIN)
             await streams.finish()
