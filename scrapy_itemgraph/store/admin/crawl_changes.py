@@ -100,6 +100,19 @@ FREE_NAMES = text("""
     UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl
 """)
 
+# Of queues of its frontier, which stay with what is set for them, nothing is completed any more.
+FORGET_COMPLETED = text("UPDATE frontier_queues SET completed = 0 WHERE crawl_id = :crawl")
+
+# Their moments are whole seconds.
+AGE_QUEUES = text("""
+    UPDATE frontier_queues f
+    SET last_served = greatest(0, f.last_served - past.seconds),
+        blocked_until = greatest(0, f.blocked_until - past.seconds)
+    FROM (SELECT CAST(floor(extract(epoch FROM CAST(:period AS interval))) AS bigint) AS seconds)
+        AS past
+    WHERE f.crawl_id = :crawl
+""")
+
 AGED = {
     "crawls": ("id = :crawl", ("created_at", "queued_at", "next_at")),
     "schedules": (
@@ -187,6 +200,7 @@ def restart(
     for name, where in OF_CRAWL.items():
         deleted = text(f"DELETE FROM {where}")  # noqa: S608 - our own constants
         counts[name] += connection.execute(deleted, {"crawl": crawl_id}).rowcount
+    connection.execute(FORGET_COMPLETED, {"crawl": crawl_id})
     connection.execute(FREE_NAMES, {"crawl": crawl_id})
     return counts
 
@@ -207,6 +221,7 @@ def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
         moved = ", ".join(f"{column} = {column} - :period" for column in columns)
         statement = text(f"UPDATE {table} SET {moved} WHERE {where}")  # noqa: S608
         connection.execute(statement, {"crawl": crawl_id, "period": period})
+    connection.execute(AGE_QUEUES, {"crawl": crawl_id, "period": period})
 
 
 def refuse_workers(connection: Connection, crawl_id: int) -> None:
