@@ -148,3 +148,30 @@ def test_data_of_a_spider_stays_when_a_crawler_puts_its_url(server):
         "metadata": {"colour": ["red"]},
         "refetchable_from_date": 5,
     }
+
+
+def test_work_is_what_is_outstanding_where_it_follows_from_more_than_the_url(server):
+    """UF-13: with another task of the same tag, and a dependency, `refresh` decides."""
+    server.put(url("http://a.example/0"))
+    server.change(
+        "INSERT INTO tasks (crawl_id, name, spider, version, definition) "
+        "SELECT crawl_id, 'other', spider, '1', gen_random_uuid() FROM tasks"
+    )
+    server.change(
+        "INSERT INTO task_tags SELECT crawl_id, 'url', id FROM tasks WHERE name = 'other'"
+    )
+    server.change("INSERT INTO kinds (task_id) SELECT id FROM tasks WHERE name = 'other'")
+    later = int(time.time()) + 3600
+    server.put(url("http://a.example/1"), url("http://a.example/2", later))
+    server.put(url("http://a.example/1", later), url("http://a.example/2", 0))
+    server.put(url("http://a.example/0", 0))
+    rows = server.rows(
+        "SELECT i.data ->> 'url', t.name, w.not_before IS NULL FROM work w "
+        "JOIN items i ON i.id = w.item_id JOIN tasks t ON t.id = w.task_id ORDER BY 1, 2"
+    )
+    assert rows == [
+        ("http://a.example/0", "other", True),
+        ("http://a.example/1", "fetch", False),
+        ("http://a.example/1", "other", True),
+        ("http://a.example/2", "other", False),
+    ]
