@@ -18,8 +18,10 @@ FIND = text("""
     SELECT slot.id AS slot_id, q.id AS queue_id, f.queue_id IS NOT NULL AS is_made,
         coalesce(f.is_deleting, false) AS is_deleting, f.crawl_limit IS NOT NULL AS has_limit
     FROM unnest(CAST(:slots AS int[])) AS slot(id)
-    JOIN queues q ON q.crawl_id = :crawl AND q.slot_id = slot.id
-    LEFT JOIN frontier_queues f ON f.queue_id = q.id
+    CROSS JOIN LATERAL (
+        SELECT x.id FROM queues x WHERE x.crawl_id = :crawl AND x.slot_id = slot.id OFFSET 0) AS q
+    LEFT JOIN LATERAL (
+        SELECT * FROM frontier_queues x WHERE x.queue_id = q.id OFFSET 0) AS f ON true
 """)
 
 MAKE = text("""

@@ -11,10 +11,20 @@ from support import frontiers
 from support.frontiers import url
 from support.plans import explaining
 
+from scrapy_itemgraph.model.frontier import Request
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.admin import counting, frontier_stats
-from scrapy_itemgraph.store.frontier import controls, deletions, listings, lookup
+from scrapy_itemgraph.store.frontier import (
+    controls,
+    crawls,
+    deletions,
+    handouts,
+    listings,
+    lookup,
+    puts,
+)
 from scrapy_itemgraph.store.frontier.listings import Filter
+from scrapy_itemgraph.store.registry import crawls as registered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,3 +135,36 @@ def test_numbers_are_read_as_far_as_they_are_exact(filled, monkeypatch):
             assert frontier_stats.stats(filled, scope).size > 0
     read = most_rows(explained)
     assert {name: rows for name, rows in read.items() if rows > 6_000} == {}
+
+
+def test_a_hand_out_reads_what_it_hands_out(filled):
+    """UF-13: ten URLs of ten queues, however many queues and URLs wait."""
+    crawl = handouts.Crawl(filled.scalar(sa.text("SELECT id FROM crawls")), "DEFAULT")
+    request = Request("DEFAULT", urls_per_queue=10, queues=10)
+    filled.execute(sa.text("UPDATE queues SET is_live = id > 100"))
+    began = filled.scalar(sa.text("SELECT clock_timestamp()"))
+
+    with explaining(filled) as explained:
+        assert handouts.crawls_of(filled, request, 0) == [crawl]
+        handouts.stage(filled, crawl.id)
+        chunk = handouts.take(filled, crawl, request, began=began, room=10, looked_at=1, cut={})
+
+    assert len(chunk.urls) == 100
+    found = most_rows(explained)
+    assert {name: rows for name, rows in found.items() if rows > 450} == {}, found
+
+
+def test_a_put_reads_what_is_put(filled):
+    """UF-5: new URLs and known ones, however many others there are."""
+    crawl_id = filled.scalar(sa.text("SELECT id FROM crawls"))
+    fetch = crawls.fetch(filled, crawl_id)
+    new = [url(f"http://h{n}.example/new") for n in range(25)]
+    slot = filled.scalar(sa.text("SELECT min(slot_id) FROM items WHERE name LIKE 'URL:http://h%'"))
+    old = [url(f"http://h{slot}/{n}", n % 3, key=f"h{slot}") for n in range(1, 26)]
+
+    with explaining(filled) as explained:
+        shared = registered.share_crawl(filled, crawl_id)
+        puts.put(filled, puts.Puts([*new, *old]), shared, fetch)
+
+    found = most_rows(explained)
+    assert {name: rows for name, rows in found.items() if rows > 250} == {}, found
