@@ -52,8 +52,8 @@ class Stream:
 class Client:
     """Calls of the API over one channel: each takes the fields of its request."""
 
-    def __init__(self, address: str) -> None:
-        self.channel = grpc.insecure_channel(address)
+    def __init__(self, address: str, *options: tuple[str, Any]) -> None:
+        self.channel = grpc.insecure_channel(address, options)
 
     def call(self, name: str) -> Any:
         """Return a call as gRPC has it, of messages."""
