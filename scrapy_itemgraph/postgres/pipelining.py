@@ -17,6 +17,7 @@ import psycopg
 import sqlalchemy as sa
 from psycopg.pq import PipelineStatus
 from psycopg.rows import namedtuple_row
+from psycopg.waiting import Ready, Wait
 from sqlalchemy.util import await_only
 
 from scrapy_itemgraph.postgres import errors
@@ -172,8 +173,14 @@ class PipelinedConnection:
         await_only(cursor.execute(statement, given, prepare=self._prepares))
         return Answer(self, cursor)
 
+    def flush(self) -> None:
+        """Send what the socket did not take at once, which psycopg leaves."""
+        if self._driver.pgconn.flush():
+            await_only(self._driver.wait(_flushing(self._driver.pgconn)))
+
     def wait(self) -> None:
         """Wait for the answers to all that was sent."""
+        self.flush()
         await_only(self._pipeline.sync())
         self._tell_answered()
 
@@ -194,7 +201,9 @@ def pipelined(
     try:
         pipeline = await_only(context.__aenter__())
         try:
-            yield cast("sa.Connection", PipelinedConnection(connection, pipeline, answered))
+            sent = PipelinedConnection(connection, pipeline, answered)
+            yield cast("sa.Connection", sent)
+            sent.flush()
         except BaseException:
             # Told of the error, it would write what the rest says to a log of its own.
             with suppress(psycopg.Error):
@@ -213,6 +222,13 @@ def pipelined(
         raise sa.exc.DBAPIError.instance(
             None, None, error, psycopg.Error, connection_invalidated=is_lost
         ) from error
+
+
+def _flushing(pgconn: Any) -> Any:
+    while pgconn.flush():
+        ready = yield Wait.RW
+        if ready & Ready.R:  # else neither side would read
+            pgconn.consume_input()
 
 
 def _is_pipelining(driver: psycopg.AsyncConnection[Any]) -> bool:

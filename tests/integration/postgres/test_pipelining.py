@@ -64,6 +64,19 @@ def numbered(connection, *statements):
     return [answer.scalar_one() for answer in answers]
 
 
+def test_a_statement_that_the_socket_does_not_take_at_once_is_sent_to_its_end(within):
+    """The rest of it is sent before its answer is waited for, which would never come."""
+    size = 20 * 2**20
+    long = sa.text("SELECT length(CAST(:text AS text))")
+
+    def send(connection):
+        first = connection.execute(long, {"text": "x" * size}).scalar_one()
+        connection.execute(long, {"text": "x" * size})  # whose answer nobody reads
+        return first
+
+    assert within(send, cancelled_after=60) == size
+
+
 def test_statements_are_done_in_the_order_in_which_they_are_sent(within):
     """A slow one does not let a quick one pass, and each has its own answer."""
     assert within(lambda c: numbered(c, QUICK, SLOW, QUICK, SLOW)) == [0, 1, 2, 3]
