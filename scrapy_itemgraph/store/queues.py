@@ -118,8 +118,7 @@ SLEEPING_QUEUES = text("""
 
 WAKE_QUEUES = text("""
     UPDATE queues q SET is_live = true, next_at = greatest(q.next_at, now())
-    FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    WHERE q.id = wanted.id AND NOT q.is_live
+    WHERE q.id = ANY (CAST(:queues AS int[])) AND NOT q.is_live
     RETURNING q.crawl_id,
         (SELECT c.state = 'finished' FROM crawls c WHERE c.id = q.crawl_id) AS has_ended
 """)

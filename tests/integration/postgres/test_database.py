@@ -432,8 +432,11 @@ def test_an_idle_connection_that_the_server_closed_is_replaced(database, make):
     async def in_turn():
         before, again = await process(), await process()
         assert pings == []
-        with psycopg.connect(database.replace("+psycopg", ""), autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(%s, 10000)", (again,))
+        ended = sa.func.pg_terminate_backend(again, 10_000)
+        other = engines.sync_engine(database)
+        with other.begin() as connection:
+            assert connection.scalar(sa.select(ended))
+        other.dispose()
         after = await process()
         disposed = engine.dispose()
         if disposed is not None:
