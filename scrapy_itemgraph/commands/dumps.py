@@ -89,7 +89,7 @@ def load(call: Call) -> None:
 
             with bulk.bulk_work():
                 counts = graph.crawls.load(chain([first], lines), reached=reached)
-    told = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+    told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
     call.write({"crawl": graph.crawl, **counts}, [printing.clean(f"{graph.crawl}: {told}")])
 
 

@@ -46,13 +46,15 @@ TOO_DEEP = text("""
 
 IS_AT_WORK = text(f"SELECT {HAS_DEPTH_WORK}")
 
-# From a page back to where its least path begins.
+# From a page back to where its least path begins; of a page that was merged the other goes on.
 PATH = text(f"""
     WITH RECURSIVE path AS (
         SELECT d.item_id, d.depth, d.via, 0 AS step FROM depths d WHERE d.item_id = :item
         UNION ALL
         SELECT d.item_id, d.depth, d.via, path.step + 1
-        FROM path JOIN depths d ON d.item_id = path.via WHERE path.step < :most)
+        FROM path JOIN depths m ON m.item_id = path.via
+        JOIN depths d ON d.item_id = coalesce(m.moved_to, m.item_id) AND d.depth < path.depth
+        WHERE path.step < :most)
     SELECT i.name AS item, {PAGE}, path.depth
     FROM path JOIN items i ON i.id = path.item_id ORDER BY path.step DESC
 """)  # noqa: S608 - our own columns

@@ -1,8 +1,8 @@
 """A crawl as lines of JSON, of which `load` makes the same crawl again.
 
 One line is one thing: the crawl, a task, a key of its state, a ruleset, a sweep, a queue of its
-frontier, an item with all that hangs on it, names that stay taken, a failure, a scraped item, and
-in the end how many of what there were.
+frontier, an item with all that hangs on it, names that stay taken, how deep a page is and what it
+links to, a failure, a scraped item, and in the end how many of what there were.
 Data, metadata and errors stand there letter by letter as they are stored. What is null, or usual,
 is left out. Items are in the order of their making: two dumps of the same graph differ in their
 first line alone.
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from sqlalchemy import text
 
 from scrapy_itemgraph.postgres import engine, migrate
-from scrapy_itemgraph.store.admin import status
+from scrapy_itemgraph.store.admin import dump_depths, status
 from scrapy_itemgraph.store.blobs import Place
+from scrapy_itemgraph.store.registry import crawl_depths
 from scrapy_itemgraph.store.sql_conditions import SCHEDULE
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def _object(plain: str, **documents: str) -> str:
 _CRAWL = _object(
     """'kind', 'crawl', 'created_at', c.created_at, 'run_started_at', r.started_at,
     'run_finished_at', CASE WHEN r.is_finished THEN r.ended_at END, 'run', c.run,
-    'spider', c.spider""",
+    'spider', c.spider, 'dripfeed', c.dripfeed, 'tracks_depth', nullif(c.tracks_depth, false),
+    'depth_limit', c.depth_limit, 'is_depth_limit_set', nullif(c.is_depth_limit_set, false)""",
     arguments="c.arguments",
     given="c.given",
 )
@@ -223,7 +225,7 @@ def lines(connection: Connection, crawl_id: int, read: Read | None = None) -> It
         "schema": migrate.current(connection),
     }
     yield json.dumps(head, ensure_ascii=False)
-    for statement in (CRAWL, TASKS, STATE, RULESETS, SWEEPS):
+    for statement in (CRAWL, TASKS, STATE, RULESETS, SWEEPS, dump_depths.SWEEPS):
         for line in connection.execute(text(statement), given).scalars():
             yield _one_line(line)
     counts = {"items": 0, "failures": 0, "scraped": 0}
@@ -246,7 +248,23 @@ def lines(connection: Connection, crawl_id: int, read: Read | None = None) -> It
             yield line
         if name == "items":
             yield from _taken(connection, given)
+            yield from _depths(connection, crawl_id, counts)
     yield json.dumps({"kind": "end", **counts})
+
+
+def _depths(connection: Connection, crawl_id: int, counts: dict[str, int]) -> Iterator[str]:
+    """Yield how deep pages are, where the crawl tracks that; count the lines."""
+    if not crawl_depths.tracking(connection, crawl_id).tracks_depth:
+        return
+    for name, read in (
+        ("depths", dump_depths.depths),
+        ("links", dump_depths.links),
+        ("depth_work", dump_depths.work),
+    ):
+        counts[name] = 0
+        for line in read(connection, crawl_id):
+            counts[name] += 1
+            yield line
 
 
 def _contents(connection: Connection, crawl_id: int) -> Iterator[Place]:

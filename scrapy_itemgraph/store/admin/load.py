@@ -5,7 +5,6 @@ Lines are written some thousand items at a time, by COPY, with numbers of this d
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from contextlib import contextmanager
 from operator import itemgetter
@@ -16,18 +15,17 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
-from scrapy_itemgraph.model import error_fingerprints, input_checks, item_names, periods
-from scrapy_itemgraph.model.due_times import read_expiry
-from scrapy_itemgraph.model.rules import Ruleset
+from scrapy_itemgraph.model import error_fingerprints, input_checks, item_names
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.postgres.arrays import text_array
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import queues
-from scrapy_itemgraph.store.admin import dump_lines, load_rows
+from scrapy_itemgraph.store.admin import dump_lines, load_depths, load_rows
 from scrapy_itemgraph.store.admin.load_contents import LoadedContents
+from scrapy_itemgraph.store.admin.load_declared import Declared
 from scrapy_itemgraph.store.admin.load_rows import ItemRows, Numbers, item_id, pairs
+from scrapy_itemgraph.store.depths import links as stored_links
 from scrapy_itemgraph.store.worklist import refresh
-from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,8 +40,17 @@ if TYPE_CHECKING:
     Line = tuple[str, dict[str, Any]]  # where it stands, for errors, and what it says
 
 STEP = 2000  # items that are written at a time,
-STEP_CHARACTERS = 16_000_000  # or fewer, whose lines have so many together
-_COUNTED = {"item": "items", "failure": "failures", "scraped": "scraped", "queue": "queues"}
+STEP_CHARACTERS = 16_000_000  # or fewer, whose lines have so many together,
+STEP_CHARACTERS_OF_LINKS = 1_000_000  # or so many, where each few are a name to be looked up
+_COUNTED = {
+    "item": "items",
+    "failure": "failures",
+    "scraped": "scraped",
+    "queue": "queues",
+    "depth": "depths",
+    "links": "links",
+    "depth_work": "depth_work",
+}
 _ALWAYS = ("items", "failures", "scraped")  # of which each dump says how many there are
 _OF_DATA = {"22", "23"}  # SQLSTATE classes: values that cannot be stored, or not beside others
 _MISTAKES = (
@@ -57,75 +64,6 @@ _MISTAKES = (
 )
 
 MAKE_CRAWL = text("INSERT INTO crawls (name) VALUES (:name) ON CONFLICT DO NOTHING RETURNING id")
-
-SET_CRAWL = text("""
-    UPDATE crawls SET arguments = CAST(:arguments AS json), created_at = :created_at,
-        run = coalesce(CAST(:run AS int), 1), spider = :spider, given = CAST(:given AS json)
-    WHERE id = :crawl
-""")
-
-# A run that began in the future would do again at once whatever falls due before that.
-ADD_RUN = text("""
-    INSERT INTO runs (crawl_id, number, spider, started_at, ended_at, is_finished, reason)
-    SELECT c.id, c.run, c.spider, least(given.started, now()), least(given.finished, now()),
-        given.finished IS NOT NULL, CASE WHEN given.finished IS NOT NULL THEN 'finished' END
-    FROM crawls c CROSS JOIN (SELECT CAST(:run_started_at AS timestamptz) AS started,
-        CAST(:run_finished_at AS timestamptz) AS finished) AS given
-    WHERE c.id = :crawl AND given.started IS NOT NULL
-""")
-
-ADD_TASK = text("""
-    INSERT INTO tasks (crawl_id, name, spider, version, ttl, nice, slot_id, max_failures,
-        is_item_exclusive, is_enabled, is_registered, is_callback, definition, source,
-        source_changed_at, limit_ids)
-    VALUES (:crawl, :name, :spider, :version, CAST(:ttl AS interval), :nice, :slot, :max_failures,
-        :is_item_exclusive, :is_enabled, :is_registered, :is_callback, CAST(:definition AS uuid),
-        CAST(:source AS uuid), CAST(:source_changed_at AS timestamptz), CAST(:limits AS int[]))
-    RETURNING id
-""")
-
-IS_POSSIBLE = text("""
-    SELECT coalesce(ttl > interval '0' AND ttl <= :longest, true)
-    FROM (SELECT CAST(:ttl AS interval) AS ttl) AS given
-""")
-
-ADD_SCHEDULE = text("""
-    INSERT INTO task_schedules (task_id, schedule) VALUES (:task, CAST(:schedule AS json))
-""")
-
-ADD_TASK_TAGS = text("""
-    INSERT INTO task_tags (crawl_id, tag_name, task_id)
-    SELECT :crawl, unnest(CAST(:tags AS text[])), :task
-""")
-
-ADD_TAG_LIMIT = text("""
-    INSERT INTO tag_limits (task_id, limit_id, tags) VALUES (:task, :limit, CAST(:tags AS text[]))
-""")
-
-ADD_DEPENDENCIES = text("""
-    INSERT INTO task_dependencies (task_id, depends_on_id)
-    SELECT :task, unnest(CAST(:tasks AS int[]))
-""")
-
-ADD_STATE = text("""
-    INSERT INTO spider_state (crawl_id, key, value, changed_at)
-    VALUES (:crawl, :key, CAST(:value AS json), CAST(:changed_at AS timestamptz))
-""")
-
-ADD_RULESET = text("""
-    INSERT INTO rulesets (crawl_id, number, rules, created_at, created_by, note)
-    VALUES (:crawl, :number, CAST(:rules AS json), CAST(:created_at AS timestamptz), :created_by,
-        :note)
-    RETURNING id
-""")
-
-PUT_IN_FORCE = text("UPDATE crawls SET ruleset_id = :ruleset WHERE id = :crawl")
-
-ADD_SWEEP = text("""
-    INSERT INTO sweeps (crawl_id, task_id, tags, unhold, opened_at, ruleset_id)
-    VALUES (:crawl, :task, CAST(:tags AS text[]), :unhold, CAST(:opened_at AS timestamptz),
-        :ruleset)
-""")
 
 NEXT_WORK = text("SELECT nextval('work_seq_seq')")
 MOST_WORK = 10**12  # numbers that the work of one crawl may span
@@ -164,9 +102,6 @@ class Load:
         self._queues: dict[tuple[int, int], int] = {}
         self._kinds: dict[tuple[int, tuple[int, ...]], int] = {}
         self._drawn: deque[int] = deque()  # numbers of items to come
-        self._tasks: dict[str, int] = {}
-        self._rulesets: dict[int, int] = {}
-        self._depends: dict[str, Sequence[str]] = {}
         self._claimed: list[int] = []  # items whose work was, when the dump was made
         self._waiting: list[Line] = []
         self._characters = 0  # of what waits
@@ -183,6 +118,9 @@ class Load:
                 "--crawl NAME names"
             )
         self._crawl: int = made
+        self._declared = Declared(connection, made, self._limit_ids)
+        self._tasks = self._declared.tasks
+        self._depth_rows = load_depths.DepthRows(made)
         # What is loaded goes before what comes later: work is done in the order of its numbers.
         self._before = connection.execute(NEXT_WORK).scalar_one() - MOST_WORK
 
@@ -200,7 +138,8 @@ class Load:
             self._kind = str(kind)
             self._waiting.append((where, line))
             self._characters += len(given)
-            if len(self._waiting) == STEP or self._characters >= STEP_CHARACTERS:
+            most = STEP_CHARACTERS_OF_LINKS if kind == "links" else STEP_CHARACTERS
+            if len(self._waiting) == STEP or self._characters >= most:
                 self._write()
             return
         self._write()
@@ -235,27 +174,8 @@ class Load:
 
     def _one(self, kind: str, line: dict[str, Any]) -> None:
         """Write a line of which there are few."""
-        execute = self._connection.execute
-        if kind == "crawl":
-            given = {"crawl": self._crawl, "created_at": line["created_at"]}
-            given |= {"run": line.get("run"), "spider": line.get("spider")}
-            given["given"] = dump_lines.object_text(line, "given") if "given" in line else None
-            execute(SET_CRAWL, given | {"arguments": dump_lines.object_text(line, "arguments")})
-            moments = {name: line.get(name) for name in ("run_started_at", "run_finished_at")}
-            execute(ADD_RUN, {"crawl": self._crawl, **moments})
-        elif kind == "task":
-            self._task(line)
-        elif kind == "state":
-            value = dump_lines.text(line["value"]) if "value" in line else None
-            given = {"key": line["key"], "value": value, "changed_at": line["changed_at"]}
-            execute(ADD_STATE, {"crawl": self._crawl, **given})
-        elif kind == "ruleset":
-            self._ruleset(line)
-        elif kind == "sweep":
-            given = {"crawl": self._crawl, "task": self._task_id(line.get("task"))}
-            given |= {"tags": line["tags"], "unhold": line.get("unhold", False)}
-            given |= {"ruleset": self._ruleset_id(line.get("ruleset"))}
-            execute(ADD_SWEEP, given | {"opened_at": line["opened_at"]})
+        if kind in self._declared.kinds:
+            self._declared.add(kind, line)
         elif kind == "taken":
             names = line["names"]
             rows = [(self._crawl, item_names.hex_key(one), item_id(one), None) for one in names]
@@ -271,79 +191,15 @@ class Load:
             raise OperationError(f"there is no kind {kind!r} of lines in a dump")
 
     def _end(self, line: dict[str, Any]) -> None:
-        if any(line.get(name) != count for name, count in self.counts.items()):
+        if any(
+            int(line.get(name, 0)) != self.counts.get(name, 0)
+            for name in {*line, *self.counts} - {"kind"}
+        ):
             raise OperationError(
                 f"there should be {line}, and there are {self.counts}: lines are missing"
             )
-        for name, others in self._depends.items():
-            given = {"task": self._tasks[name], "tasks": [self._task_id(one) for one in others]}
-            self._connection.execute(ADD_DEPENDENCIES, given)
+        self._declared.end()
         self._has_ended = True
-
-    def _task(self, line: dict[str, Any]) -> None:
-        tagged = line.get("tag_limits", ())
-        own = pairs(line.get("limits", ()))
-        limits = self._limit_ids([*own, *pairs(one["limit"] for one in tagged)])
-        slot = line.get("slot")
-        given = {
-            "crawl": self._crawl,
-            **{name: line[name] for name in ("name", "spider", "version", "definition")},
-            **{name: line.get(name) for name in ("ttl", "max_failures", "source")},
-            **{name: line.get(name, False) for name in ("is_item_exclusive", "is_callback")},
-            **{name: line.get(name, True) for name in ("is_enabled", "is_registered")},
-            "nice": line.get("nice", 0),
-            "slot": None if slot is None else self._limit_ids([("slot", slot)])["slot", slot],
-            "source_changed_at": line.get("source_changed_at"),
-            "limits": sorted(limits[one] for one in own),
-        }
-        longest = {"ttl": given["ttl"], "longest": periods.LONGEST}
-        if not self._connection.scalar(IS_POSSIBLE, longest):
-            raise OperationError(
-                f"ttl of the task {line['name']!r} is {line['ttl']!r}; a time to live is above 0, "
-                "and a hundred years at most"
-            )
-        task = self._connection.execute(ADD_TASK, given).scalar_one()
-        self._tasks[line["name"]] = task
-        self._schedule(task, line.get("schedule"))
-        tags = {"crawl": self._crawl, "task": task, "tags": line.get("tags", [])}
-        self._connection.execute(ADD_TASK_TAGS, tags)
-        for one in tagged:
-            (limit,) = pairs([one["limit"]])
-            given = {"task": task, "limit": limits[limit], "tags": one["tags"]}
-            self._connection.execute(ADD_TAG_LIMIT, given)
-        self._depends[line["name"]] = line.get("depends_on", ())
-
-    def _schedule(self, task: int, given: Any) -> None:
-        if given is not None:
-            stored = {"task": task, "schedule": json.dumps(read_expiry(given).as_json())}
-            self._connection.execute(ADD_SCHEDULE, stored)
-
-    def _ruleset(self, line: dict[str, Any]) -> None:
-        rules = Ruleset.read(json.loads(dump_lines.object_text(line, "rules")))
-        given = {
-            "crawl": self._crawl,
-            "number": line["number"],
-            "rules": input_checks.dump_json(rules.as_document, "rules"),
-            **{name: line.get(name) for name in ("created_at", "created_by", "note")},
-        }
-        number = self._connection.execute(ADD_RULESET, given).scalar_one()
-        self._rulesets[line["number"]] = number
-        if line.get("is_in_force", False):
-            self._connection.execute(PUT_IN_FORCE, {"crawl": self._crawl, "ruleset": number})
-
-    def _ruleset_id(self, number: int | None) -> int | None:
-        if number is None:
-            return None
-        if number not in self._rulesets:
-            raise OperationError(f"the dump has no ruleset {number!r:.40}")
-        return self._rulesets[number]
-
-    def _task_id(self, name: str | None) -> int | None:
-        if name is None:
-            return None
-        if name not in self._tasks:
-            raise OperationError(f"the dump has no task {name!r}{closest(name, self._tasks)}")
-        return self._tasks[name]
 
     def _write(self) -> None:
         """Write what waits, of one kind."""
@@ -356,6 +212,7 @@ class Load:
             "failure": self._failures,
             "scraped": self._scraped,
             "queue": self._frontier_queues,
+            **dict.fromkeys(("depth", "links", "depth_work"), self._depths),
         }
         self._where = f"{lines[0][0]} to {lines[-1][0]}"
         counted = _COUNTED[self._kind]
@@ -367,7 +224,8 @@ class Load:
         numbers = self._numbers(line for _, line in lines)
         drawn = self._draw(len(lines))
         rows: Rows = {table: [] for table in load_rows.OF_ITEMS}
-        make = ItemRows(self._crawl, self._before, self._tasks, self._contents, self._rulesets).add
+        rulesets = self._declared.rulesets
+        make = ItemRows(self._crawl, self._before, self._tasks, self._contents, rulesets).add
         for where, line in lines:
             item = drawn.popleft()
             try:
@@ -437,6 +295,13 @@ class Load:
             for _, one in lines
         ]
         self._copy({load_rows.QUEUES: rows})
+
+    def _depths(self, lines: Sequence[Line]) -> None:
+        said = [line for _, line in lines]
+        self._wait()
+        named = set(load_depths.names(said))
+        owners = stored_links.creators(self._connection, self._crawl, named)
+        self._copy(self._depth_rows.of(self._kind, said, owners))
 
     def _failures(self, lines: Sequence[Line]) -> None:
         owners = self._owners([line["item"] for _, line in lines])

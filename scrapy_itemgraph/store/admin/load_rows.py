@@ -138,7 +138,7 @@ class ItemRows:
             one.get("started_at"),
             one["ended_at"],
             one.get("scraped"),
-            self.rulesets[one["ruleset"]] if "ruleset" in one else None,
+            self.rulesets[int(one["ruleset"])] if "ruleset" in one else None,
             dump_lines.object_text_of(one, "page"),
         )
 

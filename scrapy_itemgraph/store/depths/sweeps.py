@@ -74,6 +74,12 @@ OPEN = text("""
     VALUES (:crawl, :phase, :low, :high, :low)
 """)
 
+# One that is under way would wait for what the new one keeps back, and all of it is done again.
+SUPERSEDE = text("""
+    DELETE FROM depth_sweeps
+    WHERE crawl_id = :crawl AND phase IN ('mark', 'clear', 'roots', 'settle')
+""")
+
 # A page that is there and has no row was found before depths were tracked: it begins a path unless
 # another page created it.
 NEXT_ITEMS = text("""
@@ -113,6 +119,7 @@ def open_range(connection: Connection, crawl_id: int, low: int, high: int) -> No
 def open_anew(connection: Connection, crawl_id: int) -> None:
     """Have all depths of a crawl found anew; who calls it has the crawl."""
     given = {"crawl": crawl_id, "low": 0, "high": links.UNREACHED}
+    connection.execute(SUPERSEDE, {"crawl": crawl_id})
     connection.execute(OPEN, {**given, "phase": "mark"})
 
 

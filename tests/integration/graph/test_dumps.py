@@ -169,6 +169,21 @@ def test_documents_keep_every_letter(filled, engine):
         assert list(found) == [DATA, DATA.replace("\n", " ")]
 
 
+def test_escapes_beside_the_number_of_a_ruleset_do_no_harm(filled, engine):
+    """An item whose data another program escaped names its rules, as do rules that need escapes."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("""UPDATE items SET data = '{"a": "\\u00fc", "b": 1.10}'""")
+        connection.exec_driver_sql("UPDATE rulesets SET note = 'a\x01b'")
+    dumped = lines_of(filled)
+
+    with ItemGraph.open(filled, "moved") as graph:
+        graph.crawls.load(dumped)
+
+    again = lines_of(filled, "moved")
+    assert "u00fc" in "".join(dumped)
+    assert again[1:] == [line.replace(CLAIMED, "") for line in dumped[1:]]
+
+
 def test_what_is_loaded_is_worked_on(filled, engine):
     """A start of its spider finds nothing changed in a loaded crawl, and claims its work."""
     dumped = lines_of(filled)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,7 +14,7 @@ from support.plans import explaining
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import CreateItem, DeleteItem, MergeItem
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store.admin import depth_reports
+from scrapy_itemgraph.store.admin import depth_reports, dump_depths
 from scrapy_itemgraph.store.depths import relax, sweeps
 from scrapy_itemgraph.store.registry import crawl_depths
 
@@ -51,6 +52,8 @@ def crawl(request, engine, monkeypatch) -> Iterator[graphs.Crawl]:
     monkeypatch.setattr(relax, "MOST_PARTS", STEP)
     monkeypatch.setattr(sweeps, "STEP", STEP)
     monkeypatch.setattr(depth_reports, "MOST", STEP)
+    monkeypatch.setattr(dump_depths, "STEP", STEP)
+    monkeypatch.setattr(dump_depths, "MOST_CHILDREN", 4 * STEP)
     with engine.begin() as connection:
         for table in TABLES:
             connection.exec_driver_sql(f"ALTER TABLE {table} SET (autovacuum_enabled = off)")
@@ -83,7 +86,10 @@ def too_many(explained) -> dict[str, int]:
     }
 
 
-MODULES = {"relax", "sweeps", "links", "crawl_depths", "depth_reports", "claims", "refresh"}
+MODULES = {
+    *("relax", "sweeps", "links", "crawl_depths", "depth_reports", "claims", "refresh"),
+    "dump_depths",
+}
 
 
 def test_a_step_reads_few_rows(crawl):
@@ -117,4 +123,17 @@ def test_a_commit_of_links_reads_few_rows(crawl):
         crawl.commit(ended)
         crawl.do(MergeItem(into="P3", id="P4"), DeleteItem("P2"))
 
+    assert too_many(explained) == {}
+
+
+def test_a_dump_reads_few_rows_at_a_time(crawl):
+    """MNB-9: depths, links and what is to be worked out, from the first page on and from later."""
+    read = (dump_depths.depths, dump_depths.links, dump_depths.work)
+    with explaining(crawl.connection) as explained:
+        for lines in read:
+            assert len(list(islice(lines(crawl.connection, crawl.id), 5 * STEP))) == 5 * STEP
+
+    assert {one.name for one in explained} >= {
+        *("dump_depths.DEPTHS", "dump_depths.SIZES", "dump_depths.LINKS", "dump_depths.WORK"),
+    }
     assert too_many(explained) == {}

@@ -3,112 +3,18 @@
 from __future__ import annotations
 
 import os
-import random
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from support import graphs, linked_sites, oracle
+from support.tracked_sites import DEPTHS, TrackedSite
 
-from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import CreateItem, DeleteItem, MergeItem, RenameItem
-from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.store.admin import depth_reports, explain
 from scrapy_itemgraph.store.depths import relax, sweeps
-from scrapy_itemgraph.store.depths.links import UNREACHED
 from scrapy_itemgraph.store.registry import crawl_depths
 
 SEEDS = 200 if os.environ.get("ITEMGRAPH_TEST_SLOW") else 12
-PAGES = 40
-FAILED = ErrorRecord(type="http 503", message="not yet")
-DEPTHS = """
-    SELECT i.name, d.depth, v.name AS via FROM depths d JOIN items i ON i.id = d.item_id
-    LEFT JOIN items v ON v.id = d.via WHERE d.crawl_id = :crawl AND d.moved_to IS NULL
-"""
-LEFT = "SELECT (SELECT count(*) FROM depth_work) + (SELECT count(*) FROM depth_sweeps)"
-CHAINS = """
-    SELECT FROM depths d JOIN depths m ON m.item_id = d.moved_to WHERE m.moved_to IS NOT NULL
-"""
-
-
-class Site:
-    """A random site that a crawl of tasks fetches; `fetched` are the pages that it has."""
-
-    def __init__(self, connection, seed: int, limit: int | None) -> None:
-        self.chance = random.Random(seed)
-        self.links = {
-            f"P{page}": [f"P{one}" for one in found]
-            for page, found in linked_sites.random_links(seed, PAGES).items()
-        }
-        self.crawl = graphs.Crawl.of(connection)
-        self.connection = connection
-        self.fetched: set[str] = set()
-        self.merged: dict[str, str] = {}
-        crawl_depths.begin(connection, self.crawl.id, limit)
-        self.crawl.do(CreateItem("P0", ["page"]))
-
-    def page(self, name: str) -> str:
-        """Return which page a name means by now."""
-        while name in self.merged:
-            name = self.merged[name]
-        return name
-
-    def known_links(self) -> dict[str, set[str]]:
-        """Return the links of pages that were fetched, as merges left them."""
-        known: dict[str, set[str]] = {}
-        for page in self.fetched:
-            known.setdefault(self.page(page), set()).update(map(self.page, self.links[page]))
-        return known
-
-    def fetch(self, most: int) -> bool:
-        """Claim some pages and end each somehow; tell whether there were any."""
-        claims = self.crawl.claim(most)
-        ends = []
-        for claim in claims:
-            if self.chance.random() < 0.15:
-                ends.append(graphs.changeset(claim, outcome=Outcome.RETRY, error=FAILED))
-                continue
-            # Either name of a merged page leads here; the site has both pages' links.
-            pages = [one for one in self.links if self.page(one) == claim.item.id]
-            pages = [one for one in pages if one not in self.fetched or len(pages) == 1]
-            made, seen = [], []
-            for page in pages:
-                self.fetched.add(page)
-                for link in self.links[page]:
-                    is_known = self.crawl.item_id(link) is not None and self.chance.random() < 0.5
-                    (seen if is_known else made).append(link)
-            given = [CreateItem(one, ["page"]) for one in dict.fromkeys(made)]
-            keys = {item_names.hex_key(one) for one in seen}
-            ends.append(replace(graphs.changeset(claim, *given), links=keys))
-        if ends:
-            self.crawl.commit(*ends)
-            self.crawl.age(hours=1)
-        return bool(claims)
-
-    def step(self) -> bool:
-        """Do a step of what passes shorter paths on; tell whether there was one."""
-        steps = [sweeps.free, sweeps.sweep, relax.relax]
-        self.chance.shuffle(steps)
-        with graphs.committed(self.connection):
-            return sum(step(self.connection, self.crawl.id) for step in steps) > 0
-
-    def finish(self) -> None:
-        """Fetch all that is near enough, and pass all on."""
-        while self.fetch(5) or self.step():
-            pass
-        assert self.crawl.rows(LEFT) == [(0,)]
-        oracle.assert_worklist_is_true(self.connection, self.crawl.id)
-
-    def assert_depths_are_least(self, limit: int | None = None) -> None:
-        """Compare all depths with those of a search, breadth first, over what is known."""
-        expected = linked_sites.depths(self.known_links(), ["P0"])
-        rows = self.crawl.rows(DEPTHS, crawl=self.crawl.id)
-        found = {row.name: row.depth for row in rows if row.depth != UNREACHED}
-        assert {self.page(name): depth for name, depth in found.items()} == expected
-        assert not self.crawl.rows(CHAINS)
-        for row in rows:
-            if row.via is not None:  # the path that is told is a path
-                assert expected[self.page(row.via)] + 1 == expected[self.page(row.name)]
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +30,7 @@ def small_steps(monkeypatch):
 def test_what_is_fetched_is_the_ball_of_the_limit(connection, seed):
     """MNB-9: on random graphs with cycles, in any order, with retries, in steps at any moment."""
     limit = seed % 5 + 1
-    site = Site(connection, seed, limit)
+    site = TrackedSite(connection, seed, limit)
 
     while site.fetch(site.chance.randrange(1, 4)):
         for _ in range(site.chance.randrange(3)):
@@ -139,7 +45,7 @@ def test_what_is_fetched_is_the_ball_of_the_limit(connection, seed):
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_limits_and_merges_on_the_way_leave_what_is_so_in_the_end(connection, seed):
     """MNB-9: limits go up and down, items are merged and renamed; the last limit is what counts."""
-    site = Site(connection, 1000 + seed, 2)
+    site = TrackedSite(connection, 1000 + seed, 2)
     for _ in range(30):
         what = site.chance.random()
         known = [row.name for row in site.crawl.rows(DEPTHS, crawl=site.crawl.id)]
@@ -244,6 +150,18 @@ def test_depths_are_found_anew_without_what_was_deleted(crawl):
     work_off(crawl)
 
     assert before == {"A": 0, "B": 1, "C": 1, "D": 2, "E": 0}
+    assert depths(crawl) == {"A": 0, "B": 1, "C": 2, "D": 3}
+
+
+def test_depths_that_are_found_anew_can_be_found_anew_again(crawl):
+    """MNB-9: one that waits for links to be looked at gives way to the next, which does all."""
+    crawl_depths.find_anew(crawl.connection, crawl.id)
+    while crawl.rows("SELECT phase FROM depth_sweeps") != [("settle",)]:
+        assert sweeps.sweep(crawl.connection, crawl.id)
+    crawl_depths.find_anew(crawl.connection, crawl.id)
+    work_off(crawl)
+
+    assert crawl.rows("SELECT FROM depth_sweeps") == []
     assert depths(crawl) == {"A": 0, "B": 1, "C": 2, "D": 3}
 
 
