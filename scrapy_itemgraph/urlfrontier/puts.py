@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -16,14 +15,16 @@ from scrapy_itemgraph.model.frontier import Status
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence, Sized
 
     from scrapy_itemgraph.model.frontier import PutURL
 
 logger = logs.logger(__name__)
 
 AT_ONCE = 1000  # URLs of a transaction
-TRANSACTIONS = 2  # that are open at a time
+TRANSACTIONS = 2  # that are open at a time, each of another crawl
+LONGEST_WAIT = 0.02  # seconds that a transaction waits at most for more URLs,
+SHORT_WAIT = 0.002  # as long as more come in such a time
 ITEMS = 2048  # of a stream, that are in flight
 BATCHES = 64
 
@@ -57,78 +58,43 @@ class _Waiting(NamedTuple):
     told: Callable[[Status], None]
 
 
-@dataclass(slots=True)
-class _Crawl:
-    """What waits of a crawl, in order, and which of its URLs are being stored now."""
-
-    waiting: deque[_Waiting] = field(default_factory=deque)
-    flying: set[tuple[str, str]] = field(default_factory=set)
-
-    def take(self) -> list[_Waiting]:
-        """Take what can be stored now: nothing of a URL that another transaction stores.
-
-        So what a stream says of a URL stays in its order.
-        """
-        if not self.flying:
-            return [self.waiting.popleft() for _ in range(min(AT_ONCE, len(self.waiting)))]
-        taken: list[_Waiting] = []
-        held: list[_Waiting] = []
-        while self.waiting and len(taken) < AT_ONCE and len(held) < AT_ONCE:
-            one = self.waiting.popleft()
-            is_held = (one.put.key, one.put.url) in self.flying
-            (held if is_held else taken).append(one)
-        self.waiting.extendleft(reversed(held))
-        return taken
-
-
 class Gatherer:
-    """Stores what has gathered whenever a transaction ends; each is of one crawl."""
+    """Stores what has gathered, crawl by crawl: of each in one transaction after the other.
+
+    So what a stream says of a URL stays in its order, and of URLs discovered in the same second the
+    one that came first goes first.
+    """
 
     def __init__(self, puts: Putting) -> None:
         self._puts = puts
-        self._crawls: dict[str, _Crawl] = {}  # the one that waits longest first
+        self._waiting: dict[str, deque[_Waiting]] = {}  # by crawls, each of which a task empties
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_due = False
+        self._transactions = asyncio.Semaphore(TRANSACTIONS)
 
     def add(self, crawl: str, put: PutURL, told: Callable[[Status], None]) -> None:
         """Have a URL stored, and its status told."""
-        self._crawls.setdefault(crawl, _Crawl()).waiting.append(_Waiting(put, told))
-        if not self._is_due and len(self._tasks) < TRANSACTIONS:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._begin)
+        waiting = self._waiting.get(crawl)
+        if waiting is None:
+            waiting = self._waiting[crawl] = deque()
+            task = asyncio.create_task(self._empty(crawl, waiting))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        waiting.append(_Waiting(put, told))
 
     async def finish(self) -> None:
         """Wait until all that was added is stored, or failed."""
-        while self._tasks or self._is_due:
-            await asyncio.sleep(0)
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    def _begin(self) -> None:
-        self._is_due = False
-        for name, crawl in list(self._crawls.items()):
-            if len(self._tasks) == TRANSACTIONS:
-                return
-            taken = crawl.take()
-            if not taken:
-                continue
-            self._crawls[name] = self._crawls.pop(name)
-            crawl.flying.update((one.put.key, one.put.url) for one in taken)
-            task = asyncio.create_task(self._store(name, taken))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _store(self, name: str, taken: list[_Waiting]) -> None:
-        statuses = await self._statuses(name, [one.put for one in taken])
-        for one, status in zip(taken, statuses, strict=True):
-            one.told(status)
-        crawl = self._crawls[name]
-        crawl.flying.difference_update((one.put.key, one.put.url) for one in taken)
-        if not (crawl.flying or crawl.waiting):
-            del self._crawls[name]
-        if not self._is_due:
-            self._is_due = True
-            asyncio.get_running_loop().call_soon(self._begin)
+    async def _empty(self, crawl: str, waiting: deque[_Waiting]) -> None:
+        while waiting:
+            await _gathered(waiting)
+            async with self._transactions:
+                taken = [waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))]
+                statuses = await self._statuses(crawl, [one.put for one in taken])
+            for one, status in zip(taken, statuses, strict=True):
+                one.told(status)
+        del self._waiting[crawl]
 
     async def _statuses(self, crawl: str, urls: Sequence[PutURL]) -> Sequence[Status]:
         try:
@@ -138,6 +104,19 @@ class Gatherer:
         except Exception:  # the streams go on; who sent these is told so
             logger.exception("%d URLs of the crawl %s are to be sent again", len(urls), crawl)
         return [Status.FAIL] * len(urls)
+
+
+async def _gathered(waiting: Sized) -> None:
+    """Wait while more comes in: a transaction of a few costs almost as much as one of hundreds.
+
+    One that comes alone, as from a client that waits for each ack, is not kept waiting.
+    """
+    loop = asyncio.get_running_loop()
+    latest = loop.time() + LONGEST_WAIT
+    seen = 1
+    while seen < len(waiting) < AT_ONCE and loop.time() < latest:
+        seen = len(waiting)
+        await asyncio.sleep(SHORT_WAIT)
 
 
 class Stream:
