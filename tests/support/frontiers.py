@@ -31,6 +31,11 @@ def url(address: str, date: int | None = None, key: str | None = None, **metadat
     return PutURL(address, key_of(address) if key is None else key, told, date)
 
 
+def pages(host: str, count: int) -> list[PutURL]:
+    """Return so many discovered URLs of a host."""
+    return [url(f"http://{host}.example/{number}") for number in range(count)]
+
+
 class Frontier:
     """What one server does with a database."""
 

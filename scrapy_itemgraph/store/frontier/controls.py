@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.frontier import counts
+from scrapy_itemgraph.store.frontier import counts, lookup
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
@@ -35,11 +35,6 @@ SET_LIMIT = text("""
 LOOK_AGAIN = text("""
     UPDATE queues SET next_at = clock_timestamp()
     WHERE id = :queue AND next_at > (SELECT clock_timestamp())
-""")
-
-CRAWLS = text("""
-    SELECT c.id FROM crawls c
-    WHERE EXISTS (SELECT FROM frontier_queues f WHERE f.crawl_id = c.id OFFSET 0) ORDER BY c.id
 """)
 
 # In the order in which all lock queues.
@@ -79,7 +74,7 @@ def set_delay(connection: Connection, queue_id: int, seconds: int) -> None:
 def set_default_delay(connection: Connection, seconds: int) -> Sequence[int]:
     """Set it for queues that have no delay of their own; return the crawls that have queues."""
     connection.execute(SET_DEFAULT_DELAY, {"delay": seconds})
-    return list(connection.execute(CRAWLS).scalars())
+    return list(lookup.crawls(connection))
 
 
 def look_again(connection: Connection, crawl_id: int) -> None:

@@ -7,7 +7,7 @@ their queues are marked before, take nothing from then on, and go at last. Any s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
@@ -15,7 +15,7 @@ from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.depths import links
 from scrapy_itemgraph.store.frontier import queues
-from scrapy_itemgraph.store.frontier.lookup import Cursor, Scope
+from scrapy_itemgraph.store.frontier.lookup import IS_WITHIN, Cursor, Scope
 from scrapy_itemgraph.store.items import DROP_NAMES
 from scrapy_itemgraph.store.registry import crawls
 
@@ -30,15 +30,13 @@ STEP = 1000  # URLs that are deleted by one statement, or looked at
 AT_ONCE = 10_000  # URLs that are deleted in one transaction
 
 # URLs behind a place, up to another, and whether they were made before a second; null: any are.
-URLS = text("""
+URLS = text(f"""
     SELECT i.id AS item_id, i.slot_id,
         coalesce(i.created_at < to_timestamp(CAST(:before AS bigint)), true) AS is_meant
     FROM items i
-    WHERE i.crawl_id = :crawl AND i.in_frontier
-        AND (i.slot_id, i.id) > (CAST(:slot AS int), CAST(:item AS bigint))
-        AND (i.slot_id, i.id) <= (CAST(:last_slot AS int), CAST(:last_item AS bigint))
+    WHERE i.crawl_id = :crawl AND i.in_frontier AND {IS_WITHIN}
     ORDER BY i.crawl_id, i.slot_id, i.id LIMIT :limit
-""")
+""")  # noqa: S608 - our own condition
 
 # Names are locked in the order in which all take them.
 NAMES = text("""
@@ -144,7 +142,7 @@ def delete_few(connection: Connection, scope: Scope) -> Begun:
     """
     crawls.own_crawl(connection, scope.crawl_id)
     crawl = crawls.share_crawl(connection, scope.crawl_id)
-    most = {**_span(scope, scope.start), "before": None, "limit": AT_ONCE + 1}
+    most = {**scope.span(scope.start), "before": None, "limit": AT_ONCE + 1}
     which = {"crawl": scope.crawl_id, "queue": scope.queue_id}
     found = [row.item_id for row in connection.execute(URLS, most)]
     if len(found) > AT_ONCE:
@@ -165,7 +163,7 @@ def delete_step(
 ) -> Step:
     """Delete URLs of the next thousand behind a place: those made `before` a second, or all."""
     crawl = crawls.share_crawl(connection, scope.crawl_id)
-    given = {**_span(scope, after), "before": before, "limit": STEP}
+    given = {**scope.span(after), "before": before, "limit": STEP}
     rows = connection.execute(URLS, given).all()
     deleted = _delete(connection, crawl, scope, [row.item_id for row in rows if row.is_meant])
     if deleted:
@@ -210,14 +208,3 @@ def _tell_freed(connection: Connection, crawl_id: int) -> None:
     """Tell the crawl's workers that names which they know as taken are free again."""
     connection.execute(COUNT_FREED, {"crawl": crawl_id})
     notify.notify(connection, crawl_id)
-
-
-def _span(scope: Scope, after: Cursor) -> dict[str, Any]:
-    last = scope.end
-    return {
-        "crawl": scope.crawl_id,
-        "slot": after.slot_id,
-        "item": after.item_id,
-        "last_slot": last.slot_id,
-        "last_item": last.item_id,
-    }

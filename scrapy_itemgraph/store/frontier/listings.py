@@ -13,8 +13,9 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import frontier
 from scrapy_itemgraph.model.frontier import KnownURL
 from scrapy_itemgraph.store import items
+from scrapy_itemgraph.store.frontier import lookup
 from scrapy_itemgraph.store.frontier.handouts import url_of
-from scrapy_itemgraph.store.frontier.lookup import Cursor
+from scrapy_itemgraph.store.frontier.lookup import IS_WITHIN, Cursor
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
@@ -27,11 +28,6 @@ if TYPE_CHECKING:
 PAGE = 1000  # URLs that are read in a transaction
 COUNTED = 10_000  # and that are compared with a filter
 PASSED_OVER = 100_000  # and that are counted by the index alone
-
-CRAWLS = text("""
-    SELECT c.name FROM crawls c
-    WHERE EXISTS (SELECT FROM frontier_queues f WHERE f.crawl_id = c.id OFFSET 0) ORDER BY c.name
-""")
 
 # Whether a queue `f` has something to fetch, now or later, by its task `fetch`.
 HAS_WORK = f"""(EXISTS (
@@ -65,10 +61,8 @@ _QUEUES = """
 QUEUES = text(_QUEUES.format(which="true"))
 ACTIVE_QUEUES = text(_QUEUES.format(which=IS_ACTIVE))
 
-_AFTER = "(i.slot_id, i.id) > (CAST(:slot AS int), CAST(:item AS bigint))"
-_UP_TO = "(i.slot_id, i.id) <= (CAST(:last_slot AS int), CAST(:last_item AS bigint))"
-_ORDERED = """FROM items i
-        WHERE i.crawl_id = :crawl AND i.in_frontier AND {which}
+_ORDERED = f"""FROM items i
+        WHERE i.crawl_id = :crawl AND i.in_frontier AND {IS_WITHIN}
         ORDER BY i.crawl_id, i.slot_id, i.id"""
 
 # The URL of an item `i`; what PostgreSQL cannot read of its data, a NUL say, is in its name.
@@ -85,13 +79,13 @@ _MATCHES = f"""CASE
 # The place of the URL so many further on.
 NTH = text(f"""
     SELECT i.slot_id, i.id AS item_id
-    {_ORDERED.format(which=f"{_AFTER} AND {_UP_TO}")}
+    {_ORDERED}
     OFFSET :passed LIMIT 1
 """)
 
 COUNT = text(f"""
     SELECT count(*) FROM items i
-    WHERE i.crawl_id = :crawl AND i.in_frontier AND {_AFTER} AND {_UP_TO} AND {_MATCHES}
+    WHERE i.crawl_id = :crawl AND i.in_frontier AND {IS_WITHIN} AND {_MATCHES}
 """)  # noqa: S608 - our own conditions
 
 _KNOWN = """page.id, page.slot_id, l.name AS key, page.name, page.data,
@@ -116,7 +110,7 @@ URLS = text(f"""
             CASE WHEN matched.is_it THEN i.data END AS data
         FROM (
             SELECT i.id, i.slot_id, i.name, i.data, i.created_at
-            {_ORDERED.format(which=f"{_AFTER} AND {_UP_TO}")}
+            {_ORDERED}
             LIMIT :limit) AS i
         CROSS JOIN LATERAL (SELECT {_MATCHES} AS is_it OFFSET 0) AS matched
         ORDER BY i.slot_id, i.id) AS page
@@ -152,7 +146,7 @@ class Part(NamedTuple):
 
 def crawls(connection: Connection) -> list[str]:
     """Return the names of the crawls that have a queue."""
-    return list(connection.execute(CRAWLS).scalars())
+    return sorted(lookup.crawls(connection).values())
 
 
 def queues(
@@ -170,21 +164,21 @@ def queues(
 
 def passed(connection: Connection, scope: Scope, after: Cursor, number: int) -> Cursor | None:
     """Return the place so many URLs after another, from 1; None: there are not so many."""
-    given = {**_span(scope, after, scope.end), "passed": number - 1}
+    given = {**scope.span(after), "passed": number - 1}
     found = connection.execute(NTH, given).first()
     return None if found is None else Cursor(*found)
 
 
 def count(connection: Connection, scope: Scope, after: Cursor, last: Cursor, wanted: Filter) -> int:
     """Count the URLs that match behind a place, up to another."""
-    given = {**_span(scope, after, last), **_filter(wanted)}
+    given = {**scope.span(after, last), **_filter(wanted)}
     number: int = connection.execute(COUNT, given).scalar_one()
     return number
 
 
 def urls(connection: Connection, crawl: str, scope: Scope, after: Cursor, wanted: Filter) -> Part:
     """Return URLs behind a place that match, of the next thousand."""
-    given = {**_span(scope, after, scope.end), **_filter(wanted), "task": scope.task_id}
+    given = {**scope.span(after), **_filter(wanted), "task": scope.task_id}
     rows = connection.execute(URLS, {**given, "limit": PAGE}).all()
     found = _known(crawl, (row for row in rows if row.matches))
     return Part(found, Cursor(rows[-1].slot_id, rows[-1].id) if len(rows) == PAGE else None)
@@ -202,16 +196,6 @@ def url(connection: Connection, crawl: str, scope: Scope, name: str) -> KnownURL
 def nodes(connection: Connection) -> list[str]:
     """Return the addresses of the servers that live."""
     return list(connection.execute(NODES).scalars())
-
-
-def _span(scope: Scope, after: Cursor, last: Cursor) -> dict[str, Any]:
-    return {
-        "crawl": scope.crawl_id,
-        "slot": after.slot_id,
-        "item": after.item_id,
-        "last_slot": last.slot_id,
-        "last_item": last.item_id,
-    }
 
 
 def _filter(wanted: Filter) -> dict[str, Any]:

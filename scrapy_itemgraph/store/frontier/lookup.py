@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 
 LAST_SLOT = 2**31 - 1
 LAST_ITEM = 2**63 - 1
+
+# Whether an item `i` is within a span.
+IS_WITHIN = """(i.slot_id, i.id) > (CAST(:slot AS int), CAST(:item AS bigint))
+        AND (i.slot_id, i.id) <= (CAST(:last_slot AS int), CAST(:last_item AS bigint))"""
+
+CRAWLS = text("""
+    SELECT c.id, c.name FROM crawls c
+    WHERE EXISTS (SELECT FROM frontier_queues f WHERE f.crawl_id = c.id OFFSET 0) ORDER BY c.id
+""")
 
 FIND_CRAWL = text("""
     SELECT c.id AS crawl_id, t.id AS task_id FROM crawls c
@@ -57,6 +66,17 @@ class Scope(NamedTuple):
         """The place behind its last URL."""
         return Cursor(LAST_SLOT if self.slot_id is None else self.slot_id, LAST_ITEM)
 
+    def span(self, after: Cursor, last: Cursor | None = None) -> dict[str, Any]:
+        """Return as parameters: what is behind a place, up to another, or up to the end."""
+        last = last or self.end
+        return {
+            "crawl": self.crawl_id,
+            "slot": after.slot_id,
+            "item": after.item_id,
+            "last_slot": last.slot_id,
+            "last_item": last.item_id,
+        }
+
 
 class FoundQueue(NamedTuple):
     """One queue, and the task `fetch` of its crawl, if it has one."""
@@ -65,6 +85,11 @@ class FoundQueue(NamedTuple):
     task_id: int | None
     queue_id: int
     slot_id: int
+
+
+def crawls(connection: Connection) -> dict[int, str]:
+    """Return the names of the crawls that have queues of a frontier, by their ids."""
+    return {row.id: row.name for row in connection.execute(CRAWLS)}
 
 
 def find(connection: Connection, crawl: str, key: str | None) -> Scope | None:

@@ -6,7 +6,7 @@ import time
 
 import grpc
 import pytest
-from support import frontier
+from support import frontier, proxies
 from support.frontier import discovered, known
 
 A, B = "http://a.example/", "http://b.example/"
@@ -119,10 +119,30 @@ def test_a_default_delay_holds_for_all_queues(client):
     assert sorted([*first, *found]) == [A, A + "2", B]
 
 
-def test_a_level_of_logs_may_be_any_number(client):
-    """A level that is none changes nothing, and is no error (UF-16)."""
-    client.ask("SetLogLevel", package="crawlercommons.urlfrontier", level=3)
-    client.ask("SetLogLevel", level=99)
+def test_logs_are_of_the_level_that_is_set(engine):
+    """A level is of the whole server; one that is none changes nothing, and is no error (UF-16)."""
+    with (
+        proxies.proxy(engine) as (way, url),
+        frontier.serving(url, "-s", "ITEMGRAPH_PATIENCE=1s") as served,
+    ):
+
+        def put_while_away(address: str) -> list[tuple[str, str]]:
+            before = way.lead(("127.0.0.1", 9))
+            way.cut()
+            found = served.client.put(discovered(address))
+            way.lead(before)
+            assert served.client.put(discovered(address)) == [(address, "OK")]
+            return found
+
+        served.client.ask("SetLogLevel", package="crawlercommons.urlfrontier", level=4)
+        served.client.ask("SetLogLevel", level=99)
+        assert put_while_away(A) == [(A, "FAIL")]
+        served.client.ask("SetLogLevel", level=3)
+        assert put_while_away(B) == [(B, "FAIL")]
+        code, errors = served.stop()
+
+    assert code == 0
+    assert errors.count("to be sent again") == 1
 
 
 def test_what_is_unknown_has_nothing_to_delete(client):

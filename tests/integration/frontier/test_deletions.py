@@ -6,8 +6,8 @@ import asyncio
 import time
 
 import pytest
-from support import frontiers, races
-from support.frontiers import OK, SKIPPED, url
+from support import races
+from support.frontiers import OK, SKIPPED, pages, url
 
 from scrapy_itemgraph import ItemGraph
 from scrapy_itemgraph.graph.frontier_controls import FrontierControls
@@ -43,13 +43,6 @@ class Deletions:
 
 
 @pytest.fixture
-def server(engine):
-    """Yield a frontier on a database of its own."""
-    with frontiers.opened(engine) as one:
-        yield one
-
-
-@pytest.fixture
 def deletes(server):
     """Return what deletes."""
     return Deletions(server)
@@ -60,11 +53,6 @@ def many(monkeypatch):
     """Have more than two URLs be many, and deleted two at a time."""
     monkeypatch.setattr(deletions, "AT_ONCE", 2)
     monkeypatch.setattr(deletions, "STEP", 2)
-
-
-def pages(host, count):
-    """Return so many URLs of a host."""
-    return [url(f"http://{host}.example/{number}") for number in range(count)]
 
 
 def stats(server, key=None):

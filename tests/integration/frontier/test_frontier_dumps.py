@@ -6,7 +6,6 @@ import json
 import time
 
 import pytest
-from support import frontiers
 from support.frontiers import url
 
 from scrapy_itemgraph.graph import ItemGraph
@@ -21,13 +20,6 @@ QUEUES = """
     FROM frontier_queues f JOIN queues q ON q.id = f.queue_id JOIN limits l ON l.id = q.slot_id
     JOIN crawls c ON c.id = f.crawl_id WHERE c.name = :crawl ORDER BY 1
 """
-
-
-@pytest.fixture
-def server(engine):
-    """Yield a frontier on a database of its own."""
-    with frontiers.opened(engine) as one:
-        yield one
 
 
 def test_queues_urls_and_holds_are_dumped_and_loaded(server, database):

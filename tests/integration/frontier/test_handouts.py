@@ -8,23 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support import frontiers
-from support.frontiers import url
+from support.frontiers import pages, url
 
 from scrapy_itemgraph.model.frontier import Request
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def server(engine):
-    """Yield a frontier on a database of its own."""
-    with frontiers.opened(engine) as one:
-        yield one
-
-
-def pages(host, count):
-    """Return so many URLs of a host."""
-    return [url(f"http://{host}.example/{number}") for number in range(count)]
 
 
 def test_the_earliest_date_goes_first_and_known_dates_before_what_was_discovered(server):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from support import frontiers
-from support.frontiers import url
+from support.frontiers import pages, url
 
 from scrapy_itemgraph.graph.frontier_listings import FrontierListings
 from scrapy_itemgraph.model.frontier import KnownURL, Stats
@@ -48,21 +47,9 @@ class Lists:
 
 
 @pytest.fixture
-def server(engine):
-    """Yield a frontier on a database of its own."""
-    with frontiers.opened(engine) as one:
-        yield one
-
-
-@pytest.fixture
 def lists(server):
     """Return what the frontier lists."""
     return Lists(server)
-
-
-def pages(host, count):
-    """Return so many URLs of a host."""
-    return [url(f"http://{host}.example/{number}") for number in range(count)]
 
 
 def test_crawls_are_listed_that_have_a_queue(server, lists):

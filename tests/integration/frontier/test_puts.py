@@ -13,13 +13,6 @@ from scrapy_itemgraph.model import frontier
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture
-def server(engine):
-    """Yield a frontier on a database of its own."""
-    with frontiers.opened(engine) as one:
-        yield one
-
-
 def test_a_discovered_url_is_new_once(server):
     """UF-5: the second time it is skipped, in the same batch or later, completed or not."""
     assert server.put(url("http://a.example/1"), url("http://a.example/1")) == [OK, SKIPPED]

@@ -6,7 +6,6 @@ import time
 from datetime import timedelta
 
 import pytest
-from support import frontiers
 from support.frontiers import OK, url
 
 from scrapy_itemgraph.graph import ItemGraph
@@ -16,13 +15,6 @@ from scrapy_itemgraph.store.admin import crawl_changes
 pytestmark = pytest.mark.server
 
 CRAWL, KEY = "DEFAULT", "a.example"
-
-
-@pytest.fixture
-def server(engine):
-    """Yield a frontier on a database of its own."""
-    with frontiers.opened(engine) as one:
-        yield one
 
 
 def test_a_crawl_that_is_restarted_keeps_what_is_set_for_its_queues(server, database):
