@@ -17,7 +17,7 @@ READYBENCH := $(VENVBENCH)/.ready
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-newest test-user test-companions test-matrix test-plans model chaos soak fuzz lint types bench bench-growing bench-scale bench-cockpit bench-pages bench-depth bench-frontier bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-newest test-user test-companions test-matrix test-plans model chaos soak soak-frontier fuzz lint types bench bench-growing bench-scale bench-cockpit bench-pages bench-depth bench-frontier bench-frontier-scale bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -124,6 +124,10 @@ chaos: $(READY) compiled ## faults of 21 kinds, a queue under fire, and slow tes
 soak: $(READY) compiled ## an hour of faults on one crawl, and what grows meanwhile (SOAK="--minutes 20 --picture docs/soak.svg")
 	$(BIN)/python -u tests/chaos/soak.py $(SOAK)
 
+soak-frontier: $(READY) compiled ## ten minutes of a crawler such as StormCrawler at a URL frontier, and 40 kills of servers
+	ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q tests/acceptance/urlfrontier/test_topology.py \
+		tests/acceptance/urlfrontier/test_kills.py
+
 fuzz: $(READY) ## what comes from outside, a hundred times as much of it, with new examples each time
 	ITEMGRAPH_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -q $(PARALLEL) tests/unit/test_hostile_input.py
 
@@ -147,6 +151,9 @@ bench-depth: $(READY) ## a shorter path to a million pages, and what tracking de
 
 bench-frontier: $(READY) ## URLs in and out over gRPC, beside a server that does nothing (BENCH="--no-sync")
 	$(BIN)/python -u tests/benchmarks/bench_frontier.py $(BENCH)
+
+bench-frontier-scale: $(READY) ## ten thousand and ten million URLs side by side, over gRPC (hours; BENCH="--urls 1000000" is shorter)
+	$(BIN)/python -u tests/benchmarks/bench_frontier_scale.py $(BENCH)
 
 bench-parts: $(READY) ## figures of single parts, as ratios measured side by side
 	$(BIN)/python tests/benchmarks/bench_manuals.py
