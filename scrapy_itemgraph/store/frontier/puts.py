@@ -183,8 +183,8 @@ class Puts:
 
 def put(connection: Connection, given: Puts, crawl: SharedCrawl, fetch: Fetch) -> list[Status]:
     """Write URLs of a crawl; return what became of each put, in their order."""
-    found = queues.intern(connection, crawl.id, {one.key for one in given.urls.values()})
-    closed = {name for name, one in given.urls.items() if found[one.key].is_deleting}
+    found = queues.find(connection, crawl.id, {one.key for one in given.urls.values()})
+    closed = {name for name, one in given.urls.items() if found.is_deleting(one.key)}
     urls = [one for name, one in given.urls.items() if name not in closed]
     if not urls:
         return given.statuses((), closed)
@@ -193,7 +193,7 @@ def put(connection: Connection, given: Puts, crawl: SharedCrawl, fetch: Fetch) -
     numbers = {one.name: number for one, number in zip(urls, drawn, strict=True)}
     known = _take_names(connection, crawl.id, urls, numbers)
     new = [(numbers[one.name], one) for one in urls if one.name not in known]
-    batch = _Batch(connection, crawl, fetch, found)
+    batch = _Batch(connection, crawl, fetch, queues.make(connection, crawl.id, found))
     batch.add(new)
     told = [one for one in urls if one.name in known and one.date is not None]
     gone = batch.overwrite(told) if told else set()

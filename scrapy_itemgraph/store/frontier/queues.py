@@ -53,20 +53,41 @@ class Queue(NamedTuple):
     has_limit: bool
 
 
-def intern(connection: Connection, crawl_id: int, keys: Iterable[str]) -> dict[str, Queue]:
-    """Return queues by their keys; those that are not there are made."""
+class Found(NamedTuple):
+    """Slots by the keys of queues, and the queues that are there by their slots."""
+
+    slots: dict[str, int]
+    queues: dict[int, Queue]
+
+    def is_deleting(self, key: str) -> bool:
+        """Tell whether a queue is being deleted."""
+        queue = self.queues.get(self.slots[key])
+        return queue is not None and queue.is_deleting
+
+
+def find(connection: Connection, crawl_id: int, keys: Iterable[str]) -> Found:
+    """Find queues by their keys; slots that are not there are made, queues are not."""
     numbers = slots.intern_slots(connection, keys)
     asked = {"crawl": crawl_id, "slots": sorted(numbers.values())}
-    found = {one.slot_id: one for one in typed(connection.execute(FIND, asked), Queue)}
+    found = typed(connection.execute(FIND, asked), Queue)
+    return Found(numbers, {one.slot_id: one for one in found})
+
+
+def make(connection: Connection, crawl_id: int, found: Found) -> dict[str, Queue]:
+    """Return queues by their keys, and make those that are not there.
+
+    The names of what is put into them are taken before, as all do.
+    """
+    made = dict(found.queues)
     missing: dict[tuple[int, int], int | None] = {
-        (crawl_id, slot): None for slot in numbers.values() if slot not in found
+        (crawl_id, slot): None for slot in found.slots.values() if slot not in made
     }
     for (_, slot), queue in queues.find_or_make(connection, missing).items():
-        found[slot] = Queue(slot, queue, False, False, False)
-    unmade = sorted(one.queue_id for one in found.values() if not one.is_made)
+        made[slot] = Queue(slot, queue, False, False, False)
+    unmade = sorted(one.queue_id for one in made.values() if not one.is_made)
     if unmade:
         connection.execute(MAKE, {"crawl": crawl_id, "queues": unmade})
-    return {key: found[slot] for key, slot in numbers.items()}
+    return {key: made[slot] for key, slot in found.slots.items()}
 
 
 def count_completed(connection: Connection, more: Mapping[int, int]) -> None:

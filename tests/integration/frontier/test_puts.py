@@ -7,10 +7,22 @@ import time
 import pytest
 from support import frontiers
 from support.frontiers import OK, SKIPPED, url
+from support.races import Crawl
 
+from scrapy_itemgraph import CreateItem, task
 from scrapy_itemgraph.model import frontier
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.frontier import crawls, puts
+from scrapy_itemgraph.store.registry import crawls as registered
 
 pytestmark = pytest.mark.server
+
+A = "http://a.example/"
+
+
+class Fetching:
+    @task(name="fetch", tags=["url"])
+    def fetch(self, response, item): ...
 
 
 def test_a_discovered_url_is_new_once(server):
@@ -168,3 +180,32 @@ def test_work_is_what_is_outstanding_where_it_follows_from_more_than_the_url(ser
         ("http://a.example/1", "other", True),
         ("http://a.example/2", "other", False),
     ]
+
+
+def test_a_put_and_a_commit_of_the_same_new_queue_do_not_deadlock(server, pair):
+    """Both take names before they make queues: one waits, and the URL is there once (UF-5)."""
+    committing, putting = pair
+    crawl = Crawl(server.engine, Fetching, frontier.DEFAULT_CRAWL)
+    new = "http://new.example/"
+    server.put(url(A))
+    server.put(url(new), crawl="another")
+
+    def put(connection):
+        shared = registered.share_crawl(connection, crawl.id)
+        fetch = crawls.fetch(connection, crawl.id)
+        return puts.put(connection, puts.Puts([url(new)]), shared, fetch)
+
+    committing.pause_before(queues.MAKE_QUEUES)
+    committing.start(crawl.operate, CreateItem(f"URL:{new}", tags=["url"], data={"url": new}))
+    committing.until_paused()
+    told = putting.start(put)
+    putting.until_blocked()
+    assert committing.resume().error is None
+    committing.commit()
+
+    assert told.result(60) == [SKIPPED]
+    putting.commit()
+    assert server.rows(
+        "SELECT name FROM items WHERE crawl_id = :crawl ORDER BY id", crawl=crawl.id
+    ) == [(f"URL:{one}",) for one in (A, new)]
+    server.assert_is_true()
