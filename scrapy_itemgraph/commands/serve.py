@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.settings import SETTINGS_PRIORITIES
 
+from scrapy_itemgraph.access.no_tokens import MAKE, start_refusal
 from scrapy_itemgraph.channels.channel import Channels
 from scrapy_itemgraph.commands import parsing, tokens
 from scrapy_itemgraph.commands.command import Argument, command
@@ -145,27 +146,17 @@ def _options(call: Call) -> list[str]:
 
 
 def _refuse_strangers(call: Call, host: str, keys: Keys, *, is_near: bool) -> None:
-    if keys.tokens:
-        if call.given.no_tokens:
+    if not keys.tokens:
+        if not is_near:
             raise OperationError(
-                "--no-tokens is for a database without tokens, and this one has some: "
-                f"{', '.join(sorted(one.name for one in keys.tokens.values()))}; leave it out"
+                f"without tokens only this machine is served, and {host} is reached by others; "
+                f"make a token first: {MAKE}"
             )
-        return
-    if not is_near:
-        raise OperationError(
-            f"without tokens only this machine is served, and {host} is reached by others; make a "
-            f"token first: {tokens.MAKE}"
-        )
-    if call.given.allow_host:
-        raise OperationError(
-            "--allow-host is for servers with tokens; make one first: " + tokens.MAKE
-        )
-    if keys.last_made_at is not None and not call.given.no_tokens:
-        raise OperationError(
-            "there were tokens, and none is left, so nobody would be let in; make one: "
-            f"{tokens.MAKE}; or serve this machine without any: {tokens.WITHOUT}"
-        )
+        if call.given.allow_host:
+            raise OperationError(f"--allow-host is for servers with tokens; make one first: {MAKE}")
+    why = start_refusal(keys, no_tokens=call.given.no_tokens, without=tokens.WITHOUT)
+    if why is not None:
+        raise OperationError(why)
 
 
 def _listening(host: str, port: int) -> socket.socket:

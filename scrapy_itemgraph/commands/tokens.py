@@ -1,9 +1,10 @@
-"""The tokens that let in over HTTP, to all crawls of the database."""
+"""The tokens that let in over HTTP and gRPC, to all crawls of the database."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.access.no_tokens import MAKE
 from scrapy_itemgraph.commands import printing
 from scrapy_itemgraph.commands.command import Argument, Group
 from scrapy_itemgraph.model.access_tokens import Role
@@ -11,12 +12,11 @@ from scrapy_itemgraph.model.access_tokens import Role
 if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
 
-MAKE = "scrapy itemgraph token add NAME --role operate"
 WITHOUT = "scrapy itemgraph serve --no-tokens"
 _COLUMNS: printing.Columns = {"TOKEN": "name", "ROLE": "role", "MADE": "created_at"}
 _NAME = Argument("name", help="whose token it is, such as grafana")
 
-_TOKEN = Group("token", "Tokens of the HTTP API")
+_TOKEN = Group("token", "Tokens of the HTTP API and of URL frontiers")
 
 
 @_TOKEN.command(

@@ -2,62 +2,38 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
-import socket
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from scrapy_itemgraph.access import proxies
+from scrapy_itemgraph.access.no_tokens import NoTokens
+from scrapy_itemgraph.access.visitors import (
+    FRESH,
+    REMEMBERED,
+    Visitor,
+    bearer_of,
+    bearer_secret,
+)
 from scrapy_itemgraph.exceptions import MissingRightError
 from scrapy_itemgraph.model import access_tokens
 from scrapy_itemgraph.model.access_tokens import Keys, Role
 from scrapy_itemgraph.web import cookies
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
-from scrapy_itemgraph.web.proxies import is_passed_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from scrapy_itemgraph.web.graphs import Graphs
 
 SESSION = "session"  # the cookie
-# Seconds that tokens are remembered, and so how long one that was removed still lets in.
-REMEMBERED = 2.0
-# Seconds after which they are read again for one that is not known: it may be new.
-FRESH = 0.25
 PATIENCE = 10.0  # seconds that requests wait for one of them to read the tokens
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
-_MAKE_ONE = "`scrapy itemgraph token add NAME --role operate` makes one"
 _bearer = HTTPBearer(auto_error=False, description="made by `scrapy itemgraph token add`")
-
-
-@dataclass(frozen=True, slots=True)
-class Visitor:
-    """Who asks: a token's name, None where there are no tokens, and what it may do."""
-
-    name: str | None
-    role: Role
-
-    @property
-    def may_operate(self) -> bool:
-        """Whether all changes are allowed."""
-        return self.role is Role.OPERATE
-
-    @property
-    def may_steer(self) -> bool:
-        """Whether crawls of the queue, their jobs, rules and schedules may be changed."""
-        return self.role in {Role.QUEUE, Role.OPERATE}
-
-    @property
-    def by(self) -> str:
-        """Who it is, for the history: the token's name, or the machine that is served alone."""
-        return self.name or f"http@{socket.gethostname()}"
 
 
 class Access:
@@ -117,9 +93,9 @@ class Access:
         """Return the visitor of a token by its digest; what is not known may be new."""
         for remembered in (None, min(FRESH, REMEMBERED)):
             keys = self.keys(remembered)
-            found = keys.tokens.get(token(keys) or b"")
+            found = bearer_of(keys, token(keys))
             if found is not None:
-                return Visitor(found.name, found.role)
+                return found
         return None
 
     def log_in(self, secret: str) -> str | None:
@@ -155,14 +131,18 @@ class Access:
             Problem: nobody that is known; or, without tokens, somebody elsewhere.
 
         """
-        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            found = self.of_secret(secret.strip())
+        secret = bearer_secret(request.headers.get("authorization", ""))
+        if secret is not None:
+            found = self.of_secret(secret)
             if found is None:
                 raise Problem(401, "this token is not known", _CHALLENGE)
             return found
         if not self.keys().tokens:
-            return self._no_tokens.visitor(request)
+            host = request.client.host if request.client else None
+            why = self._no_tokens.refusal(host, is_passed_on=is_passed_on(request))
+            if why is not None:
+                raise Problem(403, why)
+            return Visitor(None, Role.OPERATE)
         for session in cookies.values(request, SESSION):
             found = self.of_session(session)
             if found is not None:
@@ -202,56 +182,19 @@ class OwnSessions:
         return self._sessions.pop(digest, None) is not None
 
 
-class NoTokens:
-    """Says who is let in while there are no tokens: this machine's users, or nobody.
+def is_passed_on(request: Request) -> bool:
+    """Tell whether it shows that a request came through a proxy.
 
-    Nobody where others reach the server (`is_public`): it listens beyond this machine, or has names
-    besides this machine's. And nobody where there ever was a token, for a proxy or a port that was
-    opened for those who had one is still there; those that were made until `made_before` do not
-    count.
+    Besides headers of proxies, that is: HTTP/1.0, which nginx speaks unless it is told otherwise;
+    credentials, which nobody asked for here; a page with TLS, where we speak none.
     """
-
-    def __init__(self, *, is_public: bool, made_before: datetime | None) -> None:
-        self._is_public = is_public
-        self._made_before = made_before
-        self._has_seen_tokens = False
-
-    def note(self, keys: Keys) -> None:
-        """Note whether there was a token, which holds as long as the server runs."""
-        was_made = keys.last_made_at not in {None, self._made_before}
-        self._has_seen_tokens |= was_made or bool(keys.tokens)
-
-    def visitor(self, request: Request) -> Visitor:
-        """Return who sends a request.
-
-        Raises:
-            Problem: nobody is let in, or who asks is not on this machine.
-
-        """
-        if self._has_seen_tokens:
-            raise Problem(
-                403,
-                f"there were tokens, and none is left, so nobody is let in; {_MAKE_ONE}; started "
-                "anew with --no-tokens the server serves this machine without any",
-            )
-        if self._is_public:
-            raise Problem(403, f"a server that others reach needs tokens; {_MAKE_ONE}")
-        is_near = request.client is not None and is_loopback(request.client.host)
-        if not is_near or is_passed_on(request):
-            raise Problem(
-                403,
-                f"without tokens only this machine is served, and not through a proxy; {_MAKE_ONE}",
-            )
-        return Visitor(None, Role.OPERATE)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether an address or a name is this machine's own."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        name = host.lower().rstrip(".")
-        return name == "localhost" or name.endswith(".localhost")
+    headers = request.headers
+    return (
+        proxies.show_proxy(headers)
+        or request.scope["http_version"] == "1.0"
+        or "authorization" in headers
+        or (request.scope["scheme"] == "http" and headers.get("origin", "").startswith("https:"))
+    )
 
 
 def reader(

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 
+from scrapy_itemgraph.access.no_tokens import is_loopback
 from scrapy_itemgraph.web import problems
-from scrapy_itemgraph.web.access import is_loopback
 from scrapy_itemgraph.web.problems import Problem
 from scrapy_itemgraph.web.raw_paths import is_text, path_below_root
 

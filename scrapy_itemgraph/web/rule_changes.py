@@ -9,9 +9,9 @@ from scrapy_itemgraph.web.problems import Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy_itemgraph.access.visitors import Visitor
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.rules import Ruleset, StoredRuleset
-    from scrapy_itemgraph.web.access import Visitor
 
 
 def change(

@@ -12,7 +12,7 @@ from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from scrapy_itemgraph.web.access import Visitor
+    from scrapy_itemgraph.access.visitors import Visitor
 
 T = TypeVar("T")
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from scrapy_itemgraph.web.access import Access, Visitor
+    from scrapy_itemgraph.access.visitors import Visitor
+    from scrapy_itemgraph.web.access import Access
 
 MEDIA_TYPE = "text/event-stream"
 EVERY = 2.0  # seconds between two looks at least

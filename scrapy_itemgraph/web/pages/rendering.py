@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from fastapi import Request
 
-    from scrapy_itemgraph.web.access import Visitor
+    from scrapy_itemgraph.access.visitors import Visitor
 
 _SHORT_ID = 120  # characters of a name that a table shows; the title has more
 NOTHING = "\N{EN DASH}"

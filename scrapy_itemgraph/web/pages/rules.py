@@ -20,10 +20,10 @@ from scrapy_itemgraph.web.pages.routes import Fields, Form, PageRoute, back_to
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from scrapy_itemgraph.access.visitors import Visitor
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.rule_matching import Decision
     from scrapy_itemgraph.model.rules import Ruleset, StoredRuleset
-    from scrapy_itemgraph.web.access import Visitor
 
 router = APIRouter(route_class=PageRoute)
 

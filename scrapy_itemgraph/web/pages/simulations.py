@@ -8,10 +8,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse
 from starlette.concurrency import run_in_threadpool
 
+from scrapy_itemgraph.access.visitors import Visitor
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import input_checks, item_names, page_names
 from scrapy_itemgraph.tools.wording import closest
-from scrapy_itemgraph.web.access import Operator, Visitor
+from scrapy_itemgraph.web.access import Operator
 from scrapy_itemgraph.web.graphs import CrawlGraph
 from scrapy_itemgraph.web.pages import typed_commands
 from scrapy_itemgraph.web.pages.rendering import page

@@ -8,12 +8,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
+from scrapy_itemgraph.access.visitors import Visitor
 from scrapy_itemgraph.exceptions import DatabaseError, ItemGraphError, OperationError
 from scrapy_itemgraph.model import periods
 from scrapy_itemgraph.model.crawl_states import Change
 from scrapy_itemgraph.model.rules import Ruleset
 from scrapy_itemgraph.web import bodies, problems, schedule_terms
-from scrapy_itemgraph.web.access import Steerer, Visitor
+from scrapy_itemgraph.web.access import Steerer
 from scrapy_itemgraph.web.crawl_terms import CrawlTerms, Terms
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
 from scrapy_itemgraph.web.pages import links, messages
