@@ -8,6 +8,7 @@ import logging
 import re
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy.exceptions import UsageError
@@ -18,6 +19,9 @@ from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
+    from scrapy_itemgraph.urlfrontier.access import AccessTerms
+
+logger = logging.getLogger(__name__)
 
 _FORMAT = "%(asctime)s %(levelname)s: %(message)s"
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s]+):\d+")
@@ -37,20 +41,47 @@ _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s]+):\d+")
         help="tell tools such as grpcurl what it speaks",
     ),
     Argument(
+        "--share-port",
+        action="store_true",
+        help="listen beside other servers on this machine that are told so, at the same port",
+    ),
+    Argument(
+        "--metrics-port",
+        metavar="N",
+        type=parsing.port,
+        help="tell Prometheus numbers at this port of --host; 0: a free one",
+    ),
+    Argument("--tls-cert", metavar="FILE", type=Path, help="its certificate and chain, in PEM"),
+    Argument("--tls-key", metavar="FILE", type=Path, help="the key of that certificate, in PEM"),
+    Argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        type=Path,
+        help="each client shows a certificate that one of these CAs signed, and may do everything",
+    ),
+    Argument(
+        "--no-tokens",
+        action="store_true",
+        help="serve this machine without tokens again, after the last one was removed",
+    ),
+    Argument(
         "--open-to-all",
         action="store_true",
-        help="listen beyond this machine: whoever reaches the port may do everything",
+        help="ask for no tokens: whoever reaches the port may do everything",
     ),
 )
 def frontier(call: Call) -> None:
     """Serve other crawlers as a URLFrontier over gRPC, until Ctrl-C.
 
     It speaks the API 2.6 of crawler-commons' URLFrontier. Several servers may share a database.
+    Without tokens only this machine is served.
     It takes the extra `frontier`: pip install "scrapy-itemgraph[frontier]".
     """
     try:
         # What only this command needs, and an extra.
         from scrapy_itemgraph.urlfrontier import server  # noqa: PLC0415
+        from scrapy_itemgraph.urlfrontier.access import AccessTerms  # noqa: PLC0415
+        from scrapy_itemgraph.urlfrontier.tls import TlsFiles  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ConfigurationError(
             f"frontier needs {error.name}; install it with "
@@ -59,32 +90,62 @@ def frontier(call: Call) -> None:
     given = call.given
     if given.advertise is not None and not _ADDRESS.fullmatch(given.advertise):
         raise UsageError(f"--advertise takes HOST:PORT, not {given.advertise!r:.80}")
-    is_near = _is_near(given.host, given.port)
-    if not (is_near or given.open_to_all):
-        raise OperationError(
-            f"{given.host} is reached by others, and whoever reaches the port may do everything; "
-            "if that is meant, as in a network of containers, say so: --open-to-all"
-        )
+    if (given.tls_cert is None) != (given.tls_key is None):
+        raise UsageError("--tls-cert and --tls-key go together")
+    if given.tls_client_ca is not None and given.tls_cert is None:
+        raise UsageError("--tls-client-ca goes with --tls-cert and --tls-key")
+    tls = given.tls_cert and TlsFiles(given.tls_cert, given.tls_key, given.tls_client_ca)
+    access = AccessTerms(
+        is_open=given.open_to_all,
+        has_client_ca=given.tls_client_ca is not None,
+        is_public=not _is_near(given.host, given.port),
+        without_tokens=given.no_tokens,
+    )
 
-    def ready(address: str, advertised: str) -> None:
-        whom = "this machine" if is_near else "whoever reaches the port, without tokens"
-        told = json.dumps({"address": address, "advertised": advertised})
-        shown = f"The frontier answers at {address} to {whom} (Ctrl-C ends it)"
-        printing.write(sys.stdout, told if call.as_json else shown)
+    def ready(served: server.Served) -> None:
+        told = {
+            "address": served.address,
+            "advertised": served.advertised,
+            "metrics": served.metrics,
+            "has_tokens": served.has_tokens,
+        }
+        whom = _whom(access, has_tokens=served.has_tokens)
+        shown = f"The frontier answers at {served.address} to {whom} (Ctrl-C ends it)"
+        printing.write(sys.stdout, json.dumps(told) if call.as_json else shown)
         sys.stdout.flush()
 
     logging.basicConfig(level=logging.INFO, format=_FORMAT, datefmt="%Y-%m-%d %H:%M:%S")
-    if not is_near:
-        logging.getLogger(__name__).warning(
-            "The frontier is open to all who reach %s, and they may do everything", given.host
-        )
+    _warn(access, given.host, has_tls=tls is not None)
     terms = server.Terms(
         host=given.host,
         port=given.port,
         advertised=given.advertise,
         reflects=given.reflection,
+        access=access,
+        tls=tls,
+        shares_port=given.share_port,
+        metrics_port=given.metrics_port,
     )
     server.run(call.settings, terms, ready)
+
+
+def _whom(access: AccessTerms, *, has_tokens: bool) -> str:
+    """Say whom a server answers."""
+    if access.is_open:
+        return "whoever reaches the port, without tokens"
+    if access.has_client_ca:
+        return "those who have a certificate"
+    return "those who have a token" if has_tokens else "this machine alone: no tokens"
+
+
+def _warn(access: AccessTerms, host: str, *, has_tls: bool) -> None:
+    """Warn of a server to which others may do what they should not."""
+    if access.is_open:
+        logger.warning("The frontier is open to all who reach %s, and they may do everything", host)
+    elif access.is_public and not has_tls:
+        logger.warning(
+            "Tokens and URLs are sent to %s in clear; --tls-cert and --tls-key encrypt them", host
+        )
 
 
 def _is_near(host: str, port: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -19,9 +20,10 @@ from scrapy_itemgraph.tools.wording import one_line
 from scrapy_itemgraph.urlfrontier import v2
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
+    from scrapy_itemgraph.urlfrontier.access import Access
 
 logger = logs.logger(__name__)
 
@@ -172,12 +174,15 @@ class Calls:
         return v2.nothing()
 
 
-def unary(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
-    """Return a call as gRPC has it, whose errors have codes of gRPC."""
+def unary(
+    access: Access, name: str, call: Callable[[Any], Awaitable[Any]]
+) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return a call as gRPC has it: of those who may, and with errors that have codes of gRPC."""
 
     async def answer(asked: Any, context: Any) -> Any:
-        await check(asked, context)
         try:
+            await access.check(name, context)
+            await check(asked, context)
             return await call(asked)
         except Exception as error:  # noqa: BLE001 - each is told
             await fail(error, context)
@@ -185,13 +190,30 @@ def unary(call: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitab
     return answer
 
 
-def outgoing(call: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any], Awaitable[None]]:
-    """Return a call that sends a stream, whose errors have codes of gRPC."""
+def outgoing(
+    access: Access, name: str, call: Callable[[Any, Any], Awaitable[None]]
+) -> Callable[[Any, Any], Awaitable[None]]:
+    """Return a call that sends a stream, likewise."""
 
     async def answer(asked: Any, context: Any) -> None:
-        await check(asked, context)
         try:
+            await access.check(name, context)
+            await check(asked, context)
             await call(asked, context)
+        except Exception as error:  # noqa: BLE001 - each is told
+            await fail(error, context)
+
+    return answer
+
+
+def incoming(
+    access: Access, name: str, call: Callable[[AsyncIterator[Any], Any], Coroutine[Any, Any, None]]
+) -> Callable[[AsyncIterator[Any], Any], Awaitable[None]]:
+    """Return a call that takes a stream, likewise; it ends when its caller may not go on."""
+
+    async def answer(given: AsyncIterator[Any], context: Any) -> None:
+        try:
+            await access.during(name, context, partial(call, given, context))
         except Exception as error:  # noqa: BLE001 - each is told
             await fail(error, context)
 

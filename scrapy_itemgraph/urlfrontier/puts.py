@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence, Sized
 
     from scrapy_itemgraph.model.frontier import PutURL
+    from scrapy_itemgraph.urlfrontier.counts import Counts
 
 logger = logs.logger(__name__)
 
@@ -65,14 +66,15 @@ class Gatherer:
     one that came first goes first.
     """
 
-    def __init__(self, puts: Putting) -> None:
+    def __init__(self, puts: Putting, counts: Counts) -> None:
         self._puts = puts
+        self._counts = counts
         self._waiting: dict[str, deque[_Waiting]] = {}  # by crawls, each of which a task empties
         self._tasks: set[asyncio.Task[None]] = set()
         self._transactions = asyncio.Semaphore(TRANSACTIONS)
 
     def add(self, crawl: str, put: PutURL, told: Callable[[Status], None]) -> None:
-        """Have a URL stored, and its status told."""
+        """Have a URL stored, and its status counted and told."""
         waiting = self._waiting.get(crawl)
         if waiting is None:
             waiting = self._waiting[crawl] = deque()
@@ -93,6 +95,7 @@ class Gatherer:
                 taken = [waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))]
                 statuses = await self._statuses(crawl, [one.put for one in taken])
             for one, status in zip(taken, statuses, strict=True):
+                self._counts.store(one.put, status)
                 one.told(status)
         del self._waiting[crawl]
 
@@ -122,9 +125,10 @@ async def _gathered(waiting: Sized) -> None:
 class Stream:
     """What is in flight of one stream, and the acks that are to be written."""
 
-    def __init__(self, gatherer: Gatherer, limit: int) -> None:
+    def __init__(self, gatherer: Gatherer, limit: int, counts: Counts) -> None:
         """Stop reading at `limit` of what is acked: items, or batches."""
         self._gatherer = gatherer
+        self._counts = counts
         self._limit = limit
         self._in_flight = 0
         self._acks: list[tuple[str, Any]] = []
@@ -140,6 +144,7 @@ class Stream:
     def take(self, one: Item) -> None:
         """Have an item stored and acked."""
         self._begin()
+        self._counts.take(one.put)
         if one.put is None:
             self._ack(one.name, Status.SKIPPED)
         else:
@@ -148,6 +153,8 @@ class Stream:
     def take_batch(self, batch: Batch) -> None:
         """Have a batch stored and acked; what it repeats is skipped."""
         self._begin()
+        for one in batch.items:
+            self._counts.take(one.put)
         statuses = [Status.SKIPPED] * len(batch.items)
         usable = [(at, one.crawl, one.put) for at, one in enumerate(batch.items) if one.put]
         missing = len(usable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
     from scrapy_itemgraph.graph.frontier_handouts import FrontierHandouts
     from scrapy_itemgraph.model.frontier import HandedURL, Request
+    from scrapy_itemgraph.urlfrontier.counts import Counts
 
 logger = logs.logger(__name__)
 
@@ -29,9 +31,10 @@ STOPS = "the server is stopping"
 class Streams:
     """The calls of a server that have streams, until it stops."""
 
-    def __init__(self, graph: FrontierGraph) -> None:
+    def __init__(self, graph: FrontierGraph, counts: Counts) -> None:
         self._graph = graph
-        self._gatherer = Gatherer(graph.puts)
+        self._counts = counts
+        self._gatherer = Gatherer(graph.puts, counts)
         self._is_stopping = asyncio.Event()
         self._beside: set[asyncio.Task[None]] = set()
 
@@ -49,12 +52,14 @@ class Streams:
 
     async def put_urls(self, given: AsyncIterator[Any], context: Any) -> None:
         """PutURLs: store each item, and ack it when it is committed."""
-        stream = Stream(self._gatherer, ITEMS)
+        self._counts.put_calls += 1
+        stream = Stream(self._gatherer, ITEMS, self._counts)
         await self._put(given, context, stream, lambda one: stream.take(v2.item(one)), v2.ack)
 
     async def put_discovered(self, given: AsyncIterator[Any], context: Any) -> None:
         """PutDiscovered: store each batch, and ack it when all of it is committed."""
-        stream = Stream(self._gatherer, BATCHES)
+        self._counts.put_batch_calls += 1
+        stream = Stream(self._gatherer, BATCHES, self._counts)
         await self._put(
             given, context, stream, lambda one: stream.take_batch(v2.batch(one)), v2.batch_ack
         )
@@ -100,15 +105,19 @@ class Streams:
 
     async def get_urls(self, asked: Any, context: Any) -> None:
         """GetURLs: send what is due, a chunk at a time, each committed before it is sent."""
+        self._counts.get_calls += 1
         request = v2.request(asked)
         if request is None:
             return
+        began = time.perf_counter()
         sending = _Sending(self._graph.handouts, request)
         try:
             while not self._is_stopping.is_set() and await sending.has_more():
                 for one in sending.unsent():
                     await context.write(v2.info(one))
+                    self._counts.get_urls += 1
         finally:
+            self._counts.get_seconds += time.perf_counter() - began
             self._aside(sending.close())
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:

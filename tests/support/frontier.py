@@ -12,7 +12,8 @@ import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
 
 import grpc
 
@@ -52,8 +53,15 @@ class Stream:
 class Client:
     """Calls of the API over one channel: each takes the fields of its request."""
 
-    def __init__(self, address: str, *options: tuple[str, Any]) -> None:
-        self.channel = grpc.insecure_channel(address, options)
+    def __init__(
+        self, address: str, *options: tuple[str, Any], token: str = "", credentials: Any = None
+    ) -> None:
+        """Call as who bears a token; with `credentials` by TLS."""
+        if credentials is None:
+            self.channel = grpc.insecure_channel(address, options)
+        else:
+            self.channel = grpc.secure_channel(address, credentials, options)
+        self.metadata = [("authorization", f"Bearer {token}")] if token else []
 
     def call(self, name: str) -> Any:
         """Return a call as gRPC has it, of messages."""
@@ -63,11 +71,12 @@ class Client:
             (False, True): self.channel.unary_stream,
             (True, True): self.channel.stream_stream,
         }
-        return kinds[method.takes_stream, method.gives_stream](
+        made = kinds[method.takes_stream, method.gives_stream](
             f"/{v2.API.service}/{name}",
             request_serializer=method.takes.SerializeToString,
             response_deserializer=method.gives.FromString,
         )
+        return partial(made, metadata=self.metadata)
 
     def ask(self, method: str, **fields: Any) -> Any:
         """Return the one answer to a request, or the list of a stream of them."""
@@ -85,9 +94,9 @@ class Client:
         acks = self.call("PutDiscovered")(iter(batches), timeout=PATIENCE)
         return [(one.ID, [status(each) for each in one.statuses]) for one in acks]
 
-    def opened(self, method: str) -> Stream:
+    def opened(self, method: str, **options: Any) -> Stream:
         """Open a stream of PutURLs or PutDiscovered that stays open."""
-        return Stream(self.call(method))
+        return Stream(partial(self.call(method), **options))
 
     def get(self, **fields: Any) -> list[str]:
         """Return the URLs that a call gets."""
@@ -96,6 +105,14 @@ class Client:
     def close(self) -> None:
         """Close the channel."""
         self.channel.close()
+
+    def __enter__(self) -> Self:
+        """Close it at the end of a block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
 
 
 @dataclass(frozen=True)
@@ -141,6 +158,21 @@ def serving(database: str, *arguments: str) -> Iterator[Frontier]:
             process.terminate()
         if not process.stdout.closed:
             process.communicate(timeout=PATIENCE)
+
+
+def refusal(database: str | None, *arguments: str) -> str:
+    """Return what the command says as it refuses to start; None: it does not get that far."""
+    named = [] if database is None else ["-s", f"ITEMGRAPH_DATABASE_URL={database}"]
+    done = processes.run(
+        [*SCRAPY, "frontier", "--port", "0", *arguments, *named],
+        cwd=tempfile.gettempdir(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode, done
+    return str(done.stderr)
 
 
 def status(number: int) -> str:

@@ -126,7 +126,7 @@ URL = text(f"""
 
 NODES = text(f"""
     SELECT n.address FROM frontier_nodes n JOIN processes p ON p.id = n.process_id
-    WHERE NOT {IS_DEAD} ORDER BY n.process_id
+    WHERE NOT {IS_DEAD} GROUP BY n.address ORDER BY min(n.process_id)
 """)  # noqa: S608 - our own condition
 
 

@@ -10,6 +10,7 @@ import pytest
 from support import frontiers
 from support.frontiers import FAIL, OK, SKIPPED, url
 
+from scrapy_itemgraph.urlfrontier.counts import Counts
 from scrapy_itemgraph.urlfrontier.puts import AT_ONCE, Gatherer
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def gathering(engine) -> Iterator[tuple[frontiers.Frontier, Noted, Gatherer]]:
     """Yield a frontier, what notes its transactions, and what gathers for it."""
     with frontiers.opened(engine) as server:
         noted = Noted(server.puts)
-        yield server, noted, Gatherer(noted)
+        yield server, noted, Gatherer(noted, Counts())
 
 
 def test_what_comes_together_is_stored_together(engine):
