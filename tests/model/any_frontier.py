@@ -265,6 +265,45 @@ class AnyFrontier(RuleBasedStateMachine):
         self.model.set_active(side, state=state, local=local)
         self._ask(side, "SetActive", state=state, local=local)
 
+    @rule(
+        side=sides,
+        at=st.integers(0, 5),
+        how=st.sampled_from(["block", "delay", "limit", "hold"]),
+        then=st.sampled_from(["delete", "delete all", "put", "purge", "age", "let go", "wait"]),
+    )
+    def shut_and_open(self, side: int, at: int, how: str, then: str) -> None:
+        """Have a queue looked into in vain, then do what may open it, and look again."""
+        names = [(crawl, key) for crawl in CRAWLS for key in self.model.crawls.get(crawl, {})]
+        if not names:
+            return
+        crawl, key = names[at % len(names)]
+        url = f"http://{crawl}/{at % 2}"
+        self._put(side, [Item(url, key, crawl, (), 0), Item(f"{url}/more", key, crawl)])
+        shut = {
+            "block": lambda: self.block(side, crawl, key, 40),
+            "delay": lambda: (self.set_delay(side, crawl, key, 60), self._get(side, Asked(crawl))),
+            "limit": lambda: self.limit(side, crawl, key, 1),
+            "hold": lambda: self._get(side, Asked(crawl, key, 1, 0, 600)),
+        }
+        opened = {
+            "delete": lambda: self.delete_queue(side, crawl, key),
+            "delete all": lambda: self.delete_crawl(side, crawl),
+            "put": lambda: self._put(side, [Item(url, key, crawl, (), 1)]),
+            "purge": lambda: (self.let_time_pass(1), self.purge(side, crawl, key, 0)),
+            "age": lambda: self.age(crawl, 45),
+            "let go": lambda: (
+                self.block(side, crawl, key, None),
+                self.limit(side, crawl, key, 0),
+                self.set_delay(side, crawl, key, 0),
+            ),
+            "wait": lambda: self.let_time_pass(61),
+        }
+        shut[how]()
+        self._get(side, Asked(crawl, "", 1))
+        opened[then]()
+        self._put(side, [Item(f"{url}/again", key, crawl)])
+        self._get(1 - side, Asked(crawl))
+
     # What is forgotten
 
     @rule(side=sides, crawl=asked_crawls, key=scopes)

@@ -158,6 +158,8 @@ class Frontier:
         # unless there was nothing to fetch.
         if old is not None and not old.is_completed:
             place = old.rank[1]
+        if old is not None and old.is_completed and queue.limit and item.date != 0:
+            queue.rests_until = 0
         queue.urls[item.url] = URL(
             key,
             item.url,
@@ -342,6 +344,8 @@ class Frontier:
         before, number = self.now - days * DAY, 0
         for queue in self.scope(Asked(crawl, key)).values():
             old = [url for url, one in queue.urls.items() if one.created < before]
+            if queue.limit and any(queue.urls[url].is_completed for url in old):
+                queue.rests_until = 0
             for url in old:
                 del queue.urls[url]
             number += len(old)

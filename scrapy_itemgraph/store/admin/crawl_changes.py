@@ -103,7 +103,7 @@ FREE_NAMES = text("""
 # Of queues of its frontier, which stay with what is set for them, nothing is completed any more.
 FORGET_COMPLETED = text("UPDATE frontier_queues SET completed = 0 WHERE crawl_id = :crawl")
 
-# Their moments are whole seconds.
+# Their moments are whole seconds; when they are looked into next follows from these.
 AGE_QUEUES = text("""
     UPDATE frontier_queues f
     SET last_served = greatest(0, f.last_served - past.seconds),
@@ -111,6 +111,11 @@ AGE_QUEUES = text("""
     FROM (SELECT CAST(floor(extract(epoch FROM CAST(:period AS interval))) AS bigint) AS seconds)
         AS past
     WHERE f.crawl_id = :crawl
+""")
+
+AGE_TURNS = text("""
+    UPDATE queues q SET next_at = q.next_at - :period
+    FROM frontier_queues f WHERE f.crawl_id = :crawl AND q.id = f.queue_id
 """)
 
 AGED = {
@@ -221,7 +226,8 @@ def age(connection: Connection, crawl_id: int, period: timedelta) -> None:
         moved = ", ".join(f"{column} = {column} - :period" for column in columns)
         statement = text(f"UPDATE {table} SET {moved} WHERE {where}")  # noqa: S608
         connection.execute(statement, {"crawl": crawl_id, "period": period})
-    connection.execute(AGE_QUEUES, {"crawl": crawl_id, "period": period})
+    for statement in (AGE_QUEUES, AGE_TURNS):
+        connection.execute(statement, {"crawl": crawl_id, "period": period})
 
 
 def refuse_workers(connection: Connection, crawl_id: int) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.frontier import counts, lookup
+from scrapy_itemgraph.store.frontier import counts, lookup, queues
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
@@ -30,11 +30,6 @@ SET_BLOCK = text("UPDATE frontier_queues SET blocked_until = :moment WHERE queue
 SET_LIMIT = text("""
     UPDATE frontier_queues SET crawl_limit = :limit, completed = :completed
     WHERE queue_id = :queue
-""")
-
-LOOK_AGAIN = text("""
-    UPDATE queues SET next_at = clock_timestamp()
-    WHERE id = :queue AND next_at > (SELECT clock_timestamp())
 """)
 
 # In the order in which all lock queues.
@@ -68,7 +63,7 @@ IS_ACTIVE = text(f"SELECT f.is_active AND NOT EXISTS ({PAUSED}) FROM frontier f"
 def set_delay(connection: Connection, queue_id: int, seconds: int) -> None:
     """Set how many seconds a queue waits after it was served."""
     connection.execute(SET_DELAY, {"queue": queue_id, "delay": seconds})
-    connection.execute(LOOK_AGAIN, {"queue": queue_id})
+    queues.look_again(connection, [queue_id])
 
 
 def set_default_delay(connection: Connection, seconds: int) -> Sequence[int]:
@@ -89,7 +84,7 @@ def look_again(connection: Connection, crawl_id: int) -> None:
 def block_until(connection: Connection, queue_id: int, moment: int) -> None:
     """Hand nothing out of a queue through a second; one that is past ends the block."""
     connection.execute(SET_BLOCK, {"queue": queue_id, "moment": moment})
-    connection.execute(LOOK_AGAIN, {"queue": queue_id})
+    queues.look_again(connection, [queue_id])
 
 
 def set_limit(connection: Connection, queue: FoundQueue, limit: int) -> None:
@@ -101,7 +96,7 @@ def set_limit(connection: Connection, queue: FoundQueue, limit: int) -> None:
     completed = counts.completed(connection, queue) if limit else 0
     given = {"queue": queue.queue_id, "limit": limit or None, "completed": completed}
     connection.execute(SET_LIMIT, given)
-    connection.execute(LOOK_AGAIN, {"queue": queue.queue_id})
+    queues.look_again(connection, [queue.queue_id])
 
 
 def set_active(connection: Connection, process_id: int | None, *, is_active: bool) -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.store.registry.crawls import SharedCrawl
 
 STEP = 1000  # URLs that are deleted by one statement, or looked at
+LAST_QUEUE = 2**31 - 1
 AT_ONCE = 10_000  # URLs that are deleted in one transaction
 
 # URLs behind a place, up to another, and whether they were made before a second; null: any are.
@@ -100,12 +101,17 @@ COUNT_FREED = text("UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :
 
 MARK = text("""
     UPDATE frontier_queues SET is_deleting = true
-    WHERE crawl_id = :crawl AND (CAST(:queue AS int) IS NULL OR queue_id = :queue)
+    WHERE crawl_id = :crawl AND queue_id BETWEEN :first AND :last
 """)
 
+# What their turn waited for goes with them: a queue that is made again is new.
 DROP_QUEUES = text("""
-    DELETE FROM frontier_queues
-    WHERE crawl_id = :crawl AND (CAST(:queue AS int) IS NULL OR queue_id = :queue)
+    WITH gone AS (
+        DELETE FROM frontier_queues
+        WHERE crawl_id = :crawl AND queue_id BETWEEN :first AND :last
+        RETURNING queue_id)
+    UPDATE queues q SET next_at = clock_timestamp() FROM gone
+    WHERE q.id = gone.queue_id AND q.next_at > (SELECT clock_timestamp())
 """)
 
 # Queues that are still to be deleted to the end.
@@ -143,7 +149,8 @@ def delete_few(connection: Connection, scope: Scope) -> Begun:
     crawls.own_crawl(connection, scope.crawl_id)
     crawl = crawls.share_crawl(connection, scope.crawl_id)
     most = {**scope.span(scope.start), "before": None, "limit": AT_ONCE + 1}
-    which = {"crawl": scope.crawl_id, "queue": scope.queue_id}
+    first, last = (0, LAST_QUEUE) if scope.queue_id is None else (scope.queue_id, scope.queue_id)
+    which = {"crawl": scope.crawl_id, "first": first, "last": last}
     found = [row.item_id for row in connection.execute(URLS, most)]
     if len(found) > AT_ONCE:
         connection.execute(MARK, which)

@@ -10,7 +10,7 @@ from scrapy_itemgraph.store import queues, slots
 from scrapy_itemgraph.store.columns import typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sqlalchemy import Connection
 
@@ -40,6 +40,17 @@ COUNT = text("""
     UPDATE frontier_queues f SET completed = greatest(0, f.completed + more.count)
     FROM unnest(CAST(:queues AS int[]), CAST(:counts AS bigint[])) AS more(queue_id, count)
     WHERE f.queue_id = more.queue_id AND f.crawl_limit IS NOT NULL
+""")
+
+# Queues whose turn is still to come; they are locked in the order in which commits lock them.
+LOOK_AGAIN = text("""
+    UPDATE queues q SET next_at = clock_timestamp()
+    FROM (
+        SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+        JOIN queues q ON q.id = wanted.id
+        WHERE q.next_at > (SELECT clock_timestamp())
+        FOR NO KEY UPDATE OF q) AS again
+    WHERE q.id = again.id
 """)
 
 
@@ -91,8 +102,18 @@ def make(connection: Connection, crawl_id: int, found: Found) -> dict[str, Queue
 
 
 def count_completed(connection: Connection, more: Mapping[int, int]) -> None:
-    """Add to how many URLs of queues are completed; they are locked in the order of their ids."""
+    """Add to how many URLs of queues are completed; they are locked in the order of their ids.
+
+    Those of which fewer are than before are looked into again: they may have been at their limit.
+    """
     counts = {queue: more[queue] for queue in sorted(more) if more[queue]}
     if counts:
         connection.execute(LOCK, {"queues": list(counts)}).all()
         connection.execute(COUNT, {"queues": list(counts), "counts": list(counts.values())})
+        look_again(connection, [queue for queue, count in counts.items() if count < 0])
+
+
+def look_again(connection: Connection, queue_ids: Sequence[int]) -> None:
+    """Have queues, in the order of their ids, looked into again as soon as URLs are asked for."""
+    if queue_ids:
+        connection.execute(LOOK_AGAIN, {"queues": queue_ids})

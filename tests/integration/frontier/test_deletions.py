@@ -206,3 +206,36 @@ def test_claimed_work_ends_by_its_worker(server, deletes):
     )
     assert deletes.delete_queue(CRAWL, "a.example") == 2
     assert server.rows("SELECT token IS NOT NULL FROM work") == [(True,)]
+
+
+def test_a_queue_that_is_made_again_is_new(deletes):
+    """UF-6: what its turn waited for, such as a block, has gone with it."""
+    controls = FrontierControls(deletes.server.transactions, deletes.server.own)
+    for delete in (
+        lambda: deletes.delete_queue(CRAWL, "a.example"),
+        lambda: deletes.delete_crawl(CRAWL),
+    ):
+        deletes.server.put(*pages("a", 1))
+        block = controls.block_until(CRAWL, "a.example", int(time.time()) + 900)
+        deletes.server.run(block)
+        assert deletes.server.get() == []
+        assert delete() == 1
+        deletes.server.put(*pages("a", 1))
+        assert deletes.server.get(hold=600) == ["http://a.example/0"]
+
+
+def test_a_queue_at_its_limit_is_looked_into_as_soon_as_it_is_below(deletes):
+    """UF-12: a completed URL that is to be fetched again, or is deleted, makes room at once."""
+    server = deletes.server
+    controls = FrontierControls(server.transactions, server.own)
+    server.put(url("http://a.example/1", 0), url("http://a.example/2", 0), *pages("a", 1))
+    server.run(controls.set_limit(CRAWL, "a.example", 2))
+    assert server.get() == []
+    server.put(url("http://a.example/1", 1))
+    assert server.get(hold=1) == ["http://a.example/1", "http://a.example/0"]
+    server.put(url("http://a.example/1", 0))
+    server.pass_seconds(3)
+    assert server.get() == []
+    server.change("UPDATE items SET created_at = now() - interval '2 days' WHERE name LIKE '%/2'")
+    assert deletes.purge(CRAWL, "a.example", 1) == 1
+    assert server.get() == ["http://a.example/0"]

@@ -22,6 +22,7 @@ from scrapy_itemgraph.store.frontier import (
     listings,
     lookup,
     puts,
+    queues,
 )
 from scrapy_itemgraph.store.frontier.listings import Filter
 from scrapy_itemgraph.store.registry import crawls as registered
@@ -121,6 +122,16 @@ def test_a_step_of_a_deletion_reads_what_it_deletes(filled):
     assert step.deleted == STEP
     read = most_rows(explained)
     assert {name: rows for name, rows in read.items() if rows > 4 * STEP} == {}
+
+
+def test_a_queue_that_is_deleted_is_read_alone(filled):
+    """UF-9: with its turn and what was set for it, however many others there are."""
+    queue = lookup.find(filled, "DEFAULT", "h300")
+    with explaining(filled) as explained:
+        assert deletions.delete_few(filled, queue) == (EACH, True)
+        queues.look_again(filled, [queue.queue_id])
+    read = most_rows(explained)
+    assert {name: rows for name, rows in read.items() if rows > 4 * EACH} == {}
 
 
 def test_numbers_are_read_as_far_as_they_are_exact(filled, monkeypatch):

@@ -42,3 +42,15 @@ def test_blocks_delays_and_holds_age_with_their_crawl(server):
     with server.engine.begin() as connection:
         crawl_changes.age(connection, crawl_id, timedelta(seconds=800))
     assert sorted(server.get(key=KEY)) == ["http://a.example/1", "http://a.example/2"]
+
+
+def test_queues_that_wait_for_their_turn_age_with_their_crawl(server):
+    """UF-6: a crawler that names no queue gets what is due of one that was blocked, too."""
+    controls = FrontierControls(server.transactions, server.own)
+    server.put(url("http://a.example/1"))
+    server.run(controls.block_until(CRAWL, KEY, int(time.time()) + 900))
+    assert server.get() == []
+    ((crawl_id,),) = server.rows("SELECT id FROM crawls")
+    with server.engine.begin() as connection:
+        crawl_changes.age(connection, crawl_id, timedelta(seconds=1000))
+    assert server.get() == ["http://a.example/1"]
