@@ -26,6 +26,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from model.frontier_mutations import FRONTIER
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "scrapy_itemgraph"
 TESTS = (
@@ -33,6 +38,7 @@ TESTS = (
     "tests/model/test_model.py",
     "tests/model/test_batches.py",
 )  # the quickest first
+FRONTIER_TESTS = ("tests/model/test_frontier.py",)
 HUNG = 1800.0  # seconds
 PASSED, FAILED = 0, 1  # pytest's exit codes; others say that nothing was tested
 
@@ -45,6 +51,12 @@ class Mutation:
     path: str
     old: str
     new: str
+
+    @property
+    def tests(self) -> tuple[str, ...]:
+        """The tests that should notice."""
+        is_of_frontier = (self.name, self.path, self.old, self.new) in FRONTIER
+        return FRONTIER_TESTS if is_of_frontier else TESTS
 
     def applied(self, source: str) -> str:
         """Return the file's source with it.
@@ -356,6 +368,7 @@ MUTATIONS = (
         "if owned or tombstones:",
         "if existing and not existing:",
     ),
+    *(Mutation(*one) for one in FRONTIER),
 )
 
 
@@ -430,7 +443,8 @@ def _run(mutation: Mutation | None, examples: int, seed: int) -> tuple[str, floa
         found = subprocess.run(where, env=environment, capture_output=True, text=True, check=True)
         assert found.stdout.startswith(folder), f"not the copy, but {found.stdout}"
         options = ["-q", "-x", "-n", "0", "-p", "no:cacheprovider"]
-        command = [sys.executable, "-P", "-m", "pytest", *options, *TESTS]
+        tests = TESTS if mutation is None else mutation.tests
+        command = [sys.executable, "-P", "-m", "pytest", *options, *tests]
         try:
             done = subprocess.run(
                 command,
