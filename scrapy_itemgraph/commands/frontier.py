@@ -18,11 +18,14 @@ from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
 
 if TYPE_CHECKING:
+    import argparse
+
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.urlfrontier.access import AccessTerms
 
 logger = logging.getLogger(__name__)
 
+V3_PORT = 7072
 _FORMAT = "%(asctime)s %(levelname)s: %(message)s"
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s]+):\d+")
 
@@ -30,6 +33,13 @@ _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s]+):\d+")
 @command(
     Argument("--host", metavar="ADDRESS", default="127.0.0.1", help="where to listen (127.0.0.1)"),
     Argument("--port", metavar="N", type=parsing.port, default=7071, help="(7071); 0: a free one"),
+    Argument(
+        "--v3-port",
+        metavar="N",
+        type=parsing.port,
+        help="where the proposed version 3 has the path of 2.6 (7072; a free one with --port 0)",
+    ),
+    Argument("--no-v3", action="store_true", help="listen at no port for version 3"),
     Argument(
         "--advertise",
         metavar="HOST:PORT",
@@ -73,8 +83,8 @@ _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s]+):\d+")
 def frontier(call: Call) -> None:
     """Serve other crawlers as a URLFrontier over gRPC, until Ctrl-C.
 
-    It speaks the API 2.6 of crawler-commons' URLFrontier. Several servers may share a database.
-    Without tokens only this machine is served.
+    It speaks the API 2.6 of crawler-commons' URLFrontier, and what was proposed for version 3.
+    Several servers may share a database. Without tokens only this machine is served.
     It takes the extra `frontier`: pip install "scrapy-itemgraph[frontier]".
     """
     try:
@@ -106,6 +116,7 @@ def frontier(call: Call) -> None:
         told = {
             "address": served.address,
             "advertised": served.advertised,
+            "v3_address": served.v3_address,
             "metrics": served.metrics,
             "has_tokens": served.has_tokens,
         }
@@ -121,12 +132,24 @@ def frontier(call: Call) -> None:
         port=given.port,
         advertised=given.advertise,
         reflects=given.reflection,
+        v3_port=_v3_port(given),
         access=access,
         tls=tls,
         shares_port=given.share_port,
         metrics_port=given.metrics_port,
     )
     server.run(call.settings, terms, ready)
+
+
+def _v3_port(given: argparse.Namespace) -> int | None:
+    """Return the port of version 3; None: it has none."""
+    if given.no_v3:
+        if given.v3_port is not None:
+            raise UsageError("--no-v3 and --v3-port exclude each other")
+        return None
+    if given.v3_port is not None:
+        return int(given.v3_port)
+    return V3_PORT if given.port else 0
 
 
 def _whom(access: AccessTerms, *, has_tokens: bool) -> str:

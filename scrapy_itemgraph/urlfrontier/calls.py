@@ -14,16 +14,17 @@ from scrapy_itemgraph.exceptions import (
     InvalidIdError,
     NotFoundError,
 )
-from scrapy_itemgraph.model.frontier import crawl_of, key_of
+from scrapy_itemgraph.model.frontier import key_of
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.wording import one_line
-from scrapy_itemgraph.urlfrontier import v2
+from scrapy_itemgraph.urlfrontier.codec import texts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
     from scrapy_itemgraph.urlfrontier.access import Access
+    from scrapy_itemgraph.urlfrontier.codec import Codec
 
 logger = logs.logger(__name__)
 
@@ -39,10 +40,11 @@ _CODES = (
 
 
 class Calls:
-    """The calls of a server that have one answer, by their names."""
+    """The calls of a version that have one answer, by their names; and ListURLs."""
 
-    def __init__(self, graph: FrontierGraph) -> None:
+    def __init__(self, graph: FrontierGraph, codec: Codec) -> None:
         self._graph = graph
+        self._codec = codec
 
     def by_name(self) -> dict[str, Callable[[Any], Awaitable[Any]]]:
         """Return the calls by the names of the API."""
@@ -68,110 +70,115 @@ class Calls:
 
     async def list_nodes(self, _: Any) -> Any:
         """ListNodes: the addresses of all servers of the database that live."""
-        return v2.strings(await self._graph.listings.nodes())
+        return self._codec.strings("ListNodes", await self._graph.listings.nodes())
 
     async def list_crawls(self, _: Any) -> Any:
         """ListCrawls: those that have a queue."""
-        return v2.strings(await self._graph.listings.crawls())
+        return self._codec.strings("ListCrawls", await self._graph.listings.crawls())
 
     async def list_queues(self, asked: Any) -> Any:
         """ListQueues: a page of keys."""
-        crawl, (start, size) = crawl_of(asked.crawlID), v2.page(asked)
+        crawl, (start, size) = self._codec.crawl(asked), self._codec.page(asked)
         keys = await self._graph.listings.queues(
             crawl, start=start, size=size, include_inactive=asked.include_inactive
         )
-        return v2.queue_list(asked, crawl, keys)
+        return self._codec.queue_list(asked, crawl, keys)
 
     async def get_url_status(self, asked: Any) -> Any:
         """GetURLStatus: what is known of a URL of a queue."""
         key = asked.key or key_of(asked.url)
         if not key:
             raise InvalidDataError(f"{asked.url!r:.200} has no host, and no key is said")
-        found = await self._graph.listings.url(crawl_of(asked.crawlID), key, asked.url)
+        found = await self._graph.listings.url(self._codec.crawl(asked), key, asked.url)
         if found is None:
             raise NotFoundError(f"the queue {key!r:.200} has no URL {asked.url!r:.200}")
-        return v2.known(found)
+        return self._codec.listed("GetURLStatus", found)
 
     async def list_urls(self, asked: Any, context: Any) -> None:
         """ListURLs: a page of URLs of a queue or a crawl."""
-        start, size = v2.page(asked)
+        start, size = self._codec.page(asked)
         chunks = self._graph.listings.urls(
-            crawl_of(asked.crawlID),
+            self._codec.crawl(asked),
             asked.key or None,
             start=start,
             size=size,
-            **v2.text_filter(asked),
+            **self._codec.text_filter(asked),
         )
         async for chunk in chunks:
             for one in chunk:
-                await context.write(v2.known(one))
+                await context.write(self._codec.listed("ListURLs", one))
 
     async def count_urls(self, asked: Any) -> Any:
         """CountURLs: those of a queue or a crawl, however many there are."""
-        return v2.number(
+        return self._codec.count(
             await self._graph.listings.count(
-                crawl_of(asked.crawlID), asked.key or None, **v2.text_filter(asked)
+                self._codec.crawl(asked), asked.key or None, **self._codec.text_filter(asked)
             )
         )
 
     async def get_stats(self, asked: Any) -> Any:
         """GetStats: of a queue or a crawl."""
-        crawl = crawl_of(asked.crawlID)
-        return v2.stats(crawl, await self._graph.listings.stats(crawl, asked.key or None))
+        crawl = self._codec.crawl(asked)
+        return self._codec.stats(crawl, await self._graph.listings.stats(crawl, asked.key or None))
 
     # How URLs go out
 
     async def set_delay(self, asked: Any) -> Any:
         """SetDelay: of a queue, or of all that have none of their own."""
         await self._graph.controls.set_delay(
-            crawl_of(asked.crawlID), asked.key or None, asked.delay_requestable
+            self._codec.crawl(asked), asked.key or None, asked.delay_requestable
         )
-        return v2.nothing()
+        return self._codec.nothing("SetDelay")
 
     async def block_queue_until(self, asked: Any) -> Any:
         """BlockQueueUntil: a moment that is past ends the block."""
-        await self._graph.controls.block_until(crawl_of(asked.crawlID), asked.key, asked.time)
-        return v2.nothing()
+        crawl, moment = self._codec.crawl(asked), self._codec.blocked_until(asked)
+        await self._graph.controls.block_until(crawl, asked.key, moment)
+        return self._codec.nothing("BlockQueueUntil")
 
     async def set_crawl_limit(self, asked: Any) -> Any:
         """SetCrawlLimit: so many URLs of a queue are completed at most; 0: any number."""
-        await self._graph.controls.set_limit(crawl_of(asked.crawlID), asked.key, asked.limit)
-        return v2.nothing()
+        await self._graph.controls.set_limit(self._codec.crawl(asked), asked.key, asked.limit)
+        return self._codec.nothing("SetCrawlLimit")
 
     async def set_active(self, asked: Any) -> Any:
         """SetActive: of this server, or of all of the database."""
         await self._graph.controls.set_active(asked.state, local=asked.local)
-        return v2.nothing()
+        return self._codec.nothing("SetActive")
 
     async def get_active(self, asked: Any) -> Any:
         """GetActive: whether this server, or each of the database, hands URLs out."""
-        return v2.boolean(await self._graph.controls.is_active(local=asked.local))
+        return self._codec.is_active(await self._graph.controls.is_active(local=asked.local))
 
     # What is forgotten
 
     async def delete_queue(self, asked: Any) -> Any:
         """DeleteQueue: how many URLs it had."""
-        crawl = crawl_of(asked.crawlID)
-        return v2.number(await self._graph.deletions.delete_queue(crawl, asked.key))
+        crawl = self._codec.crawl(asked)
+        number = await self._graph.deletions.delete_queue(crawl, asked.key)
+        return self._codec.removed("DeleteQueue", number)
 
     async def delete_crawl(self, asked: Any) -> Any:
         """DeleteCrawl: how many URLs it had."""
-        return v2.number(await self._graph.deletions.delete_crawl(crawl_of(asked.value)))
+        crawl = self._codec.deleted_crawl(asked)
+        number = await self._graph.deletions.delete_crawl(crawl)
+        return self._codec.removed("DeleteCrawl", number)
 
     async def purge_urls(self, asked: Any) -> Any:
         """PurgeURLs: forget those that were created so many days ago."""
-        crawl = crawl_of(asked.crawlID)
-        return v2.number(await self._graph.deletions.purge(crawl, asked.key or None, asked.days))
+        crawl = self._codec.crawl(asked)
+        number = await self._graph.deletions.purge(crawl, asked.key or None, asked.days)
+        return self._codec.removed("PurgeURLs", number)
 
     async def set_log_level(self, asked: Any) -> Any:
         """SetLogLevel: of this process; a name of upstream's packages means ours."""
-        level = v2.log_level(asked)
+        level = self._codec.log_level(asked)
         name = asked.package
         if not name or name.startswith(THEIRS):
             name = OURS
         if level is not None and name in {OURS, *logging.root.manager.loggerDict}:
             logging.getLogger(name).setLevel(level)
-        return v2.nothing()
+        return self._codec.nothing("SetLogLevel")
 
 
 def unary(
@@ -222,7 +229,7 @@ def incoming(
 
 async def check(asked: Any, context: Any) -> None:
     """Refuse a request that says what cannot be stored."""
-    if any("\0" in one for one in v2.texts(asked)):
+    if any("\0" in one for one in texts(asked)):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a text has a NUL character")
 
 

@@ -8,10 +8,14 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.urlfrontier.descriptors import pool_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
     from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
-    from scrapy_itemgraph.urlfrontier.descriptors import Api
 
 LOOK_EVERY = 2.0  # seconds between two looks whether the database answers
 
@@ -21,9 +25,9 @@ _STATES = health_pb2.HealthCheckResponse
 class Health:
     """Tells by grpc.health.v1 whether calls are answered: not without a database."""
 
-    def __init__(self, graph: FrontierGraph, service: str) -> None:
+    def __init__(self, graph: FrontierGraph, services: Iterable[str]) -> None:
         self._graph = graph
-        self._names = ("", service)
+        self._names = ("", *services)
         self._servicer = health.aio.HealthServicer()
 
     def add_to(self, server: Any) -> None:
@@ -48,10 +52,10 @@ class Health:
             await self._servicer.set(name, state)
 
 
-def reflect(server: Any, api: Api) -> None:
-    """Have a server describe an API, and what it speaks besides."""
-    own = (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR)
-    for file in own:
-        api.pool.AddSerializedFile(file.serialized_pb)
-    names = (api.service, health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server, pool=api.pool)
+def reflect(server: Any, services: Iterable[str], described: Iterable[FileDescriptorProto]) -> None:
+    """Have a server describe services by their files, and what it speaks besides."""
+    pool = pool_of(described)
+    for file in (health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR):
+        pool.AddSerializedFile(file.serialized_pb)
+    names = (*services, health.SERVICE_NAME, reflection.SERVICE_NAME)
+    reflection.enable_server_reflection(names, server, pool=pool)

@@ -4,52 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import socket
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import grpc
-
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled
-from scrapy_itemgraph.urlfrontier import calls, v2
+from scrapy_itemgraph.urlfrontier import ports
 from scrapy_itemgraph.urlfrontier.access import NOBODY_ELSE, Access, AccessTerms
-from scrapy_itemgraph.urlfrontier.calls import Calls
 from scrapy_itemgraph.urlfrontier.counts import Counts
-from scrapy_itemgraph.urlfrontier.health import LOOK_EVERY, Health, reflect
+from scrapy_itemgraph.urlfrontier.health import LOOK_EVERY, Health
 from scrapy_itemgraph.urlfrontier.metrics import Metrics
+from scrapy_itemgraph.urlfrontier.ports import Place, Port
 from scrapy_itemgraph.urlfrontier.streams import Streams
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from scrapy_itemgraph.settings import Settings
-    from scrapy_itemgraph.urlfrontier.descriptors import Api, Method
     from scrapy_itemgraph.urlfrontier.tls import TlsFiles
 
 logger = logs.logger(__name__)
 
-MESSAGE = 16 * 2**20  # bytes
 CLOSE_WITHIN = 10.0  # seconds that calls under way have once the server is told to end
 ROUND = 1.0  # seconds between two looks at the duties that are due
 RESUME_EVERY = 60.0  # seconds between two looks for deletions of servers that are gone
-_PINGS = 5000  # milliseconds between two pings of a client, at least; those of some come after 10 s
-
-OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE),
-    ("grpc.max_send_message_length", MESSAGE),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", _PINGS),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """Where a server listens, for whom, and what it tells.
 
+    At `v3_port` the path of version 2.6 speaks the shapes of version 3; None: nowhere.
     `advertised` is where its clients reach it, HOST:PORT; None: where it listens. One that
     `reflects` tells tools such as grpcurl what it speaks. One that `shares_port` listens where
     others that do so listen on this machine, and each connection is one's of them.
@@ -59,6 +47,7 @@ class Terms:
     port: int
     advertised: str | None = None
     reflects: bool = False
+    v3_port: int | None = None
     access: AccessTerms = NOBODY_ELSE
     tls: TlsFiles | None = None
     shares_port: bool = False
@@ -71,6 +60,7 @@ class Served:
 
     address: str
     advertised: str
+    v3_address: str | None
     metrics: str | None  # None: nobody may read them
     has_tokens: bool
 
@@ -93,37 +83,39 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stopping.set)
     async with AsyncExitStack() as ends:
-        # Unless it is told, gRPC shares the port with any other server that does.
-        options = [*OPTIONS, ("grpc.so_reuseport", int(terms.shares_port))]
-        server = grpc.aio.server(options=options)
-        ends.push_async_callback(server.stop, None)
-        address = _listen(server, terms)
+        listening = _ports(terms)
+        for port in listening:
+            ends.push_async_callback(port.server.stop, None)
+            port.listen()
+        address = listening[0].address
         advertised = terms.advertised or address
         graph = await FrontierGraph.open(settings, address=advertised)
         ends.push_async_callback(graph.close, "told to end")
         access, counts = Access(graph.keys, terms.access), Counts()
         await access.begin(terms.host)
-        streams, health = Streams(graph, counts), Health(graph, v2.API.service)
-        server.add_generic_rpc_handlers((_handler(v2.API, access, Calls(graph), streams),))
-        health.add_to(server)
-        if terms.reflects:
-            reflect(server, v2.API)
+        streams, health = Streams(graph, counts), Health(graph, ports.SERVICES)
+        for port in listening:
+            port.answer(graph, access, streams, health)
+            if terms.reflects:
+                port.reflect()
         metrics = None
         if terms.metrics_port is not None:
             context = None if terms.tls is None else terms.tls.context()
-            listening = Metrics(counts, access).listening(terms.host, terms.metrics_port, context)
-            metrics = await ends.enter_async_context(listening)
+            scraped = Metrics(counts, access).listening(terms.host, terms.metrics_port, context)
+            metrics = await ends.enter_async_context(scraped)
 
         async def look() -> None:
             await health.look()
             await access.look()
 
         await look()
-        await server.start()
+        for port in listening:
+            await port.server.start()
         ready(
             Served(
                 address=address,
                 advertised=advertised,
+                v3_address=None if terms.v3_port is None else listening[-1].address,
                 metrics=metrics,
                 has_tokens=access.has_tokens,
             )
@@ -137,38 +129,18 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
         await cancelled(beside)
         await health.end()
         streams.stop()
-        await server.stop(CLOSE_WITHIN)
+        await asyncio.gather(*(port.server.stop(CLOSE_WITHIN) for port in listening))
         await streams.finish()
 
 
-def _listen(server: Any, terms: Terms) -> str:
-    """Have a server listen; return its address."""
-    host = f"[{terms.host}]" if ":" in terms.host else terms.host
-    credentials = None if terms.tls is None else terms.tls.credentials()
-    try:
-        if credentials is None:
-            port = server.add_insecure_port(f"{host}:{terms.port}")
-        else:
-            port = server.add_secure_port(f"{host}:{terms.port}", credentials)
-    except RuntimeError:
-        raise OperationError(
-            f"cannot listen at {terms.host} port {terms.port}: {_why_not(terms)}; --port N takes "
-            "another, 0 a free one; servers that are all started with --share-port share one"
-        ) from None
-    return f"{host}:{port}"
-
-
-def _why_not(terms: Terms) -> str:
-    """Return why nobody can listen at a place: gRPC does not say it."""
-    places = socket.getaddrinfo(terms.host, terms.port, type=socket.SOCK_STREAM)
-    for family, kind, protocol, _, address in places:
-        try:
-            with socket.socket(family, kind, protocol) as tried:
-                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                tried.bind(address)
-        except OSError as error:
-            return error.strerror or str(error)
-    return "gRPC refuses it"
+def _ports(terms: Terms) -> list[Port]:
+    """Return the port of version 2.6, and that of version 3 if it has one."""
+    place = Place(host=terms.host, number=terms.port, tls=terms.tls, is_shared=terms.shares_port)
+    found = [Port(place, ports.OF_V2)]
+    if terms.v3_port is not None:
+        there = replace(place, number=terms.v3_port, option="--v3-port")
+        found.append(Port(there, ports.OF_V3))
+    return found
 
 
 async def _again_and_again(work: Callable[[], Awaitable[None]], pause: float) -> None:
@@ -181,29 +153,3 @@ async def _again_and_again(work: Callable[[], Awaitable[None]], pause: float) ->
         except Exception:  # calls must not end for it
             logger.exception("A round of duties failed")
         await asyncio.sleep(pause)
-
-
-def _handler(api: Api, access: Access, answers: Calls, streams: Streams) -> grpc.GenericRpcHandler:
-    """Return what answers the calls of a service, of those who may make them."""
-    incoming = {"PutURLs": streams.put_urls, "PutDiscovered": streams.put_discovered}
-    outgoing = {"GetURLs": streams.get_urls, "ListURLs": answers.list_urls}
-    called: dict[str, Callable[..., Any]] = {
-        **{name: calls.unary(access, name, call) for name, call in answers.by_name().items()},
-        **{name: calls.incoming(access, name, call) for name, call in incoming.items()},
-        **{name: calls.outgoing(access, name, call) for name, call in outgoing.items()},
-    }
-    handlers = {name: _method(api.methods[name], call) for name, call in called.items()}
-    return grpc.method_handlers_generic_handler(api.service, handlers)
-
-
-def _method(method: Method, call: Callable[..., Any]) -> Any:
-    kinds = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
-    return kinds[method.takes_stream, method.gives_stream](
-        call,
-        request_deserializer=method.takes.FromString,
-        response_serializer=method.gives.SerializeToString,
-    )

@@ -12,7 +12,6 @@ import grpc
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
-from scrapy_itemgraph.urlfrontier import v2
 from scrapy_itemgraph.urlfrontier.puts import BATCHES, ITEMS, Gatherer, Stream
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
     from scrapy_itemgraph.graph.frontier_handouts import FrontierHandouts
     from scrapy_itemgraph.model.frontier import HandedURL, Request
+    from scrapy_itemgraph.urlfrontier.codec import Codec
     from scrapy_itemgraph.urlfrontier.counts import Counts
 
 logger = logs.logger(__name__)
@@ -29,7 +29,7 @@ STOPS = "the server is stopping"
 
 
 class Streams:
-    """The calls of a server that have streams, until it stops."""
+    """The calls of a server that have streams, in any version, until it stops."""
 
     def __init__(self, graph: FrontierGraph, counts: Counts) -> None:
         self._graph = graph
@@ -50,18 +50,18 @@ class Streams:
 
     # In
 
-    async def put_urls(self, given: AsyncIterator[Any], context: Any) -> None:
+    async def put_urls(self, codec: Codec, given: AsyncIterator[Any], context: Any) -> None:
         """PutURLs: store each item, and ack it when it is committed."""
         self._counts.put_calls += 1
         stream = Stream(self._gatherer, ITEMS, self._counts)
-        await self._put(given, context, stream, lambda one: stream.take(v2.item(one)), v2.ack)
+        await self._put(given, context, stream, lambda one: stream.take(codec.item(one)), codec.ack)
 
-    async def put_discovered(self, given: AsyncIterator[Any], context: Any) -> None:
+    async def put_discovered(self, codec: Codec, given: AsyncIterator[Any], context: Any) -> None:
         """PutDiscovered: store each batch, and ack it when all of it is committed."""
         self._counts.put_batch_calls += 1
         stream = Stream(self._gatherer, BATCHES, self._counts)
         await self._put(
-            given, context, stream, lambda one: stream.take_batch(v2.batch(one)), v2.batch_ack
+            given, context, stream, lambda one: stream.take_batch(codec.batch(one)), codec.batch_ack
         )
 
     async def _put(
@@ -103,10 +103,10 @@ class Streams:
 
     # Out
 
-    async def get_urls(self, asked: Any, context: Any) -> None:
+    async def get_urls(self, codec: Codec, asked: Any, context: Any) -> None:
         """GetURLs: send what is due, a chunk at a time, each committed before it is sent."""
         self._counts.get_calls += 1
-        request = v2.request(asked)
+        request = codec.request(asked)
         if request is None:
             return
         began = time.perf_counter()
@@ -114,7 +114,7 @@ class Streams:
         try:
             while not self._is_stopping.is_set() and await sending.has_more():
                 for one in sending.unsent():
-                    await context.write(v2.info(one))
+                    await context.write(codec.handed(one))
                     self._counts.get_urls += 1
         finally:
             self._counts.get_seconds += time.perf_counter() - began

@@ -30,8 +30,7 @@ from support.frontier import Client, M
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
-from scrapy_itemgraph.urlfrontier import server as served
-from scrapy_itemgraph.urlfrontier import v2
+from scrapy_itemgraph.urlfrontier import ports, v2
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -111,13 +110,13 @@ async def run_idle() -> None:
 
     async def put(given: AsyncIterator[Any], context: Any) -> None:
         async for one in given:
-            await context.write(v2.ack(one.discovered.info.url, 0))
+            await context.write(v2.CODEC.ack(one.discovered.info.url, 0))
 
     async def put_batches(given: AsyncIterator[Any], context: Any) -> None:
         async for one in given:
-            await context.write(v2.batch_ack(one.ID, [0] * len(one.items)))
+            await context.write(v2.CODEC.batch_ack(one.ID, [0] * len(one.items)))
 
-    server = grpc.aio.server(options=served.OPTIONS)
+    server = grpc.aio.server(options=ports.OPTIONS)
     port = server.add_insecure_port("127.0.0.1:0")
     methods = v2.API.methods
     handlers = {

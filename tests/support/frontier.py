@@ -21,7 +21,9 @@ from scrapy_itemgraph.urlfrontier import v2
 from support import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from scrapy_itemgraph.urlfrontier.descriptors import Method
 
 SCRAPY = [sys.executable, "-m", "scrapy", "itemgraph"]
 PATIENCE = 120.0  # seconds; a busy machine takes half a minute to start a process
@@ -64,17 +66,29 @@ class Client:
         self.metadata = [("authorization", f"Bearer {token}")] if token else []
 
     def call(self, name: str) -> Any:
-        """Return a call as gRPC has it, of messages."""
+        """Return a call as gRPC has it, of messages of version 2.6."""
         method = v2.API.methods[name]
+        return self.called(
+            v2.API.service, method, method.takes.SerializeToString, method.gives.FromString
+        )
+
+    def called(
+        self,
+        service: str,
+        method: Method,
+        written: Callable[[Any], bytes],
+        read: Callable[[bytes], Any],
+    ) -> Any:
+        """Return a call of a service whose messages are written and read like that."""
         kinds = {
             (False, False): self.channel.unary_unary,
             (False, True): self.channel.unary_stream,
             (True, True): self.channel.stream_stream,
         }
         made = kinds[method.takes_stream, method.gives_stream](
-            f"/{v2.API.service}/{name}",
-            request_serializer=method.takes.SerializeToString,
-            response_deserializer=method.gives.FromString,
+            f"/{service}/{method.name}",
+            request_serializer=written,
+            response_deserializer=read,
         )
         return partial(made, metadata=self.metadata)
 

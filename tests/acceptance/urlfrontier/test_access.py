@@ -7,6 +7,10 @@ import time
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 from support import frontier
 from support.frontier import Client, discovered
 from support.frontier_doors import (
@@ -53,6 +57,17 @@ def test_each_call_asks_who_is_there(database):
             assert UNAUTHENTICATED not in found.values()
         with Client(served.address, token=secrets["operate"]) as operator:
             assert not {UNAUTHENTICATED, DENIED} & set(outcomes(operator).values())
+
+
+def test_health_and_reflection_are_open(database):
+    """UF-1: whoever can connect may ask whether it serves, and what it speaks."""
+    add_token(database, "anna")
+    with frontier.serving(database, "--reflection") as served:
+        channel = served.client.channel
+        assert outcome(served.client)[0] is UNAUTHENTICATED
+        health = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+        assert health.status == health_pb2.HealthCheckResponse.SERVING
+        assert v2.API.service in ProtoReflectionDescriptorDatabase(channel).get_services()
 
 
 def test_a_refusal_says_what_to_do(database):

@@ -8,8 +8,16 @@ import grpc
 import pytest
 from support import frontier, proxies
 from support.frontier import discovered, known
+from support.frontier_v3 import speaking
 
 A, B = "http://a.example/", "http://b.example/"
+
+
+@pytest.fixture(params=["2.6", "3"])
+def client(request, served):
+    """Return a client that speaks a version, and has the messages of 2.6 in any."""
+    with speaking(request.param, served) as one:
+        yield one
 
 
 def code(client, method, **fields):

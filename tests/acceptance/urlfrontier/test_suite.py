@@ -6,9 +6,17 @@ import time
 
 import pytest
 from support.frontier import M, discovered, known
+from support.frontier_v3 import speaking
 
 KEY = "key_1"
 URL = "http://key_1.example/"
+
+
+@pytest.fixture(params=["2.6", "3"])
+def client(request, served):
+    """Return a client that speaks a version, and has the messages of 2.6 in any."""
+    with speaking(request.param, served) as one:
+        yield one
 
 
 @pytest.fixture(autouse=True)
