@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import slot_of
-from scrapy_itemgraph.model import input_checks, item_names, moments
+from scrapy_itemgraph.model import frontier, input_checks, item_names, moments
 from scrapy_itemgraph.model.operations import CreateItem, tag_values
 from scrapy_itemgraph.model.work import NEW, Note
 from scrapy_itemgraph.postgres import copying
@@ -20,6 +20,7 @@ from scrapy_itemgraph.postgres.event_loop import LARGE_CHUNK
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.depths import links
+from scrapy_itemgraph.store.urls import marks
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Addition(NamedTuple):
     row: str  # the first columns of ITEMS
     tag_rows: tuple[str, ...]  # what follows the item in rows of TAGS, but for the crawl
     alike: Hashable  # what decides about its work
+    may_be_url: bool  # of a frontier
 
 
 class Names(NamedTuple):
@@ -85,7 +87,8 @@ class Additions:
         data = copying.field(input_checks.write_json(one.data))
         row = f"{copying.field(one.id)}\t{data}\t{copying.field(one.created_by)}\t{nice}\t"
         slot, start = slot_of(one), one.not_before
-        return Addition(slot, start, row, rows, (slot, one.nice, start, names))
+        alike = slot, one.nice, start, names
+        return Addition(slot, start, row, rows, alike, frontier.TAG in names)
 
     def _texts(self, tags: Tags) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return the names of tags, and all that is written of them."""
@@ -134,6 +137,8 @@ def add(
         _begin_paths(connection, crawl_id, given, numbers, known)
     new = [(numbers[name], one) for name, one in given.by_name.items() if name not in known]
     _write(connection, new, crawl_id, now, is_from_outside=is_from_outside)
+    if crawl.has_frontier:
+        marks.mark(connection, crawl_id, [number for number, one in new if one.may_be_url])
     groups: dict[Hashable, list[int]] = {}
     for number, one in new:
         groups.setdefault(one.alike, []).append(number)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets import found_links
+from scrapy_itemgraph.changesets import found_links, found_urls
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.effects import (
     item_operations,
@@ -46,6 +46,7 @@ from scrapy_itemgraph.store import (
     set_aside,
 )
 from scrapy_itemgraph.store.columns import columns
+from scrapy_itemgraph.store.urls import marks
 from scrapy_itemgraph.store.worklist import claims, refresh
 from scrapy_itemgraph.tools.async_tools import Turns
 
@@ -120,8 +121,11 @@ def apply(
     load(connection, state, operations, claimed_items)
     given_back = {row.token for row in freed}
     state.claimed_pairs |= ended_pairs | {(row.item_id, row.task_id) for row in freed}
+    urls = marks.Marking(connection, crawl.id, state.items) if crawl.has_frontier else None
     endings = _run_in_turn(connection, state, changesets, ended | given_back, spider)
     frees_names = flush(connection, state)
+    if urls is not None:
+        urls.mark(found_urls.tagged(connection, state))
     tried = [c for c in kept if c.claim is not None and c.claim.token in given_back]
     if skipped := [_item(c) for c in tried if c.outcome is Outcome.SKIPPED]:
         set_aside.hold(connection, skipped, Hold.SKIPPED)
@@ -129,6 +133,8 @@ def apply(
     depths = _depths(connection, state, running, endings) if crawl.tracks_depth else {}
     groups = alike(connection, state.new, depths)
     refresh.refresh(connection, {*state.items, *freed_items}, new=groups, crawl=crawl)
+    if urls is not None:
+        urls.count()
     queues.wake(connection, [row.queue_id for row in freed])
     _keep_scraped(connection, running, endings, crawl.id)
     if frees_names:

@@ -121,10 +121,17 @@ class FrontierListings:
     async def url(self, crawl: str, key: str, url: str) -> KnownURL | None:
         """Return a URL of a queue; None: it is not known there."""
         name = frontier.item_name(url, key, frontier.key_of(url))
+        plain = frontier.PREFIX + url
 
         def read(connection: Connection) -> KnownURL | None:
             scope = lookup.find(connection, crawl, None)
-            return None if scope is None else listings.url(connection, crawl, scope, name)
+            if scope is None:
+                return None
+            found = listings.url(connection, crawl, scope, name)
+            if found is None and name != plain:
+                found = listings.url(connection, crawl, scope, plain)
+                return found if found is not None and found.key == key else None
+            return found
 
         return await self._call(read, hot=True)
 

@@ -29,7 +29,7 @@ class FrontierPuts:
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
-        self._crawls: dict[str, int] = {}  # that have a task to be fetched by
+        self._crawls: dict[str, int] = {}  # that have a frontier
 
     async def put(self, crawl: str, urls: Sequence[PutURL]) -> list[Status]:
         """Put URLs into queues of a crawl, in one transaction; return what became of each.
@@ -63,7 +63,8 @@ class FrontierPuts:
         while True:
             crawl_id = self._crawls.get(crawl)
             if crawl_id is None:
-                crawl_id = await self._transactions.call(frontier_crawls.make, crawl)
+                crawl_id = await self._transactions.call(frontier_crawls.announce, crawl)
+                await self._transactions.call(frontier_crawls.make, crawl_id)
                 self._crawls[crawl] = crawl_id
             told = await self._put_once(crawl_id, given)
             if told is not None:

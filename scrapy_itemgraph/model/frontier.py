@@ -21,6 +21,7 @@ DEFAULT_CRAWL = "DEFAULT"
 TAG = "url"  # of items that are URLs of a frontier
 TASK = "fetch"  # what is to be done with them
 PREFIX = "URL:"
+KEYED_PREFIX = "URL@"  # where the key is not the URL's host
 MAX_KEY_UNITS = 255  # of UTF-16
 LAST_NICE = 2**31 - 1
 LAST_SECOND = 253_402_128_000  # 9999-12-30, which is the last moment that is stored
@@ -136,7 +137,7 @@ def item_name(url: str, key: str, derived: str) -> str:
     """Return the id of the item that a URL of a queue is; `derived` is the URL's own key."""
     if key == derived:
         return PREFIX + url
-    return f"URL@{key.replace('%', '%25').replace(':', '%3A')}:{url}"
+    return f"{KEYED_PREFIX}{key.replace('%', '%25').replace(':', '%3A')}:{url}"
 
 
 def item_data(one: PutURL) -> dict[str, object]:

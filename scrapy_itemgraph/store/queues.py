@@ -197,6 +197,17 @@ PARK = text(f"""
         WHERE t.crawl_id = q.crawl_id AND t.id <> ALL (CAST(:closed AS int[])))
 """)  # noqa: S608 - our own conditions
 
+# Queues whose turn is still to come; they are locked in the order in which commits lock them.
+LOOK_AGAIN = text("""
+    UPDATE queues q SET next_at = clock_timestamp()
+    FROM (
+        SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
+        JOIN queues q ON q.id = wanted.id
+        WHERE q.next_at > (SELECT clock_timestamp())
+        FOR NO KEY UPDATE OF q) AS again
+    WHERE q.id = again.id
+""")
+
 WAKE_ALL = text("UPDATE queues SET is_live = true WHERE crawl_id = :crawl AND NOT is_live")
 
 
@@ -300,3 +311,9 @@ def wake_crawl(connection: Connection, crawl_id: int) -> None:
     """Let claims look into all queues of a crawl again."""
     connection.execute(WAKE_ALL, {"crawl": crawl_id})
     notify(connection, crawl_id)
+
+
+def look_again(connection: Connection, queue_ids: Sequence[int]) -> None:
+    """Have queues, in the order of their ids, looked into again as soon as somebody asks."""
+    if queue_ids:
+        connection.execute(LOOK_AGAIN, {"queues": queue_ids})

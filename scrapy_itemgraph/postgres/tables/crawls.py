@@ -116,6 +116,7 @@ crawls = Table(
         server_default=text("false"),
         comment="by a person; else it is DEPTH_LIMIT, as of its last start",
     ),
+    Column("frontier", SmallInteger, comment="2: it has one; 1: it is about to; null: it has none"),
     UniqueConstraint("name"),
     UniqueConstraint("identity"),
     sayable("created_at", "queued_at", "next_at"),
@@ -125,6 +126,7 @@ crawls = Table(
     CheckConstraint("concurrency >= 0", name="concurrency"),
     CheckConstraint("dripfeed > 0", name="dripfeed"),
     CheckConstraint("depth_limit >= 0", name="depth_limit"),
+    CheckConstraint("frontier IN (1, 2)", name="frontier"),
     Index("crawls_state_id_idx", "state", "id"),
     Index(
         "crawls_queue_idx",

@@ -63,6 +63,11 @@ frontier_queues = Table(
         "queue_id",
         postgresql_where=text("is_deleting"),
     ),
+    Index(
+        "frontier_queues_limited_idx",
+        "crawl_id",
+        postgresql_where=text("crawl_limit IS NOT NULL"),
+    ),
 )
 stored(frontier_queues, fillfactor="50")
 

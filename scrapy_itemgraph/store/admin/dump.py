@@ -49,7 +49,8 @@ _CRAWL = _object(
     """'kind', 'crawl', 'created_at', c.created_at, 'run_started_at', r.started_at,
     'run_finished_at', CASE WHEN r.is_finished THEN r.ended_at END, 'run', c.run,
     'spider', c.spider, 'dripfeed', c.dripfeed, 'tracks_depth', nullif(c.tracks_depth, false),
-    'depth_limit', c.depth_limit, 'is_depth_limit_set', nullif(c.is_depth_limit_set, false)""",
+    'depth_limit', c.depth_limit, 'is_depth_limit_set', nullif(c.is_depth_limit_set, false),
+    'frontier', c.frontier""",
     arguments="c.arguments",
     given="c.given",
 )

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import counts, item_names, next_commands, wall_clocks
+from scrapy_itemgraph.model import counts, frontier, item_names, next_commands, wall_clocks
 from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.model.limits import LOOKAHEAD
 from scrapy_itemgraph.model.run_standings import fetches_again
 from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.model.work import ErrorRecord
-from scrapy_itemgraph.store.admin import counting, depth_reports, run_lists, task_counts
+from scrapy_itemgraph.store.admin import (
+    counting,
+    depth_reports,
+    explain_frontier,
+    run_lists,
+    task_counts,
+)
 from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
@@ -25,7 +31,7 @@ from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
-    from datetime import datetime
+    from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
 
@@ -212,6 +218,8 @@ def explain(
     run = run_lists.last(connection, crawl_id)
     is_too_deep = any(row.too_deep is not None for row in asked)
     path = depth_reports.path(connection, item_id) if is_too_deep else []
+    may_be_url = any(row.task == frontier.TASK for row in asked)
+    served = explain_frontier.facts(connection, item_id) if may_be_url else None
     return [
         _explanation(
             row,
@@ -220,6 +228,7 @@ def explain(
             stopped_by.get(row.task),
             run,
             path=path,
+            served=served if row.task == frontier.TASK else None,
         )
         for row in asked
     ]
@@ -246,12 +255,16 @@ def _explanation(
     run: run_lists.RunLine | None,
     *,
     path: Sequence[depth_reports.PathStep],
+    served: explain_frontier.Served | None,
 ) -> Explanation:
+    for_crawlers = [] if served is None else list(served.against())
+    is_for_crawlers_alone = served is not None and served.is_of_crawlers_alone
     against = [
         *_against_outstanding(row, dependencies, run),
         *_against_depth(row, path),
-        *_against_claiming(row, stopped_by),
+        *_against_claiming(row, stopped_by, None if served is None else served.hold),
         *(reason for limit in limits for reason in _against_starting(limit)),
+        *(for_crawlers if is_for_crawlers_alone else ()),
     ]
     why = row.state if row.completed_at is None else _why(row)
     reasons = against or [
@@ -259,6 +272,8 @@ def _explanation(
         *(reason for limit in limits for reason in _for_starting(limit)),
         *_for_lack_of_workers(run),
     ]
+    if not is_for_crawlers_alone:
+        reasons = [*reasons, *for_crawlers]
     return Explanation(
         task=row.task, state=row.state, is_eligible=not against, reasons=tuple(reasons)
     )
@@ -379,8 +394,11 @@ def _of_gone(row: _Facts) -> str:
     )
 
 
-def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
-    """Say what keeps outstanding work from being claimed now; `stopped_by` counts failures."""
+def _against_claiming(row: _Facts, stopped_by: int | None, hold: str | None) -> Iterator[str]:
+    """Say what keeps outstanding work from being claimed now; `stopped_by` counts failures.
+
+    `hold` says which crawler has it that asked a frontier.
+    """
     if row.claimed_at is not None:
         since = wording.format_period((row.now - row.claimed_at).total_seconds())
         yield (
@@ -398,9 +416,7 @@ def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
             f"(max_failures={row.max_failures}); handle them"
         )
     if row.not_before is not None and row.not_before > row.now:
-        wait = wording.format_period((row.not_before - row.now).total_seconds())
-        tried = f" after {row.tries} tries" if row.tries else ""
-        yield f"it may not start for another {wait}{tried}"
+        yield hold or _of_delay(row.not_before - row.now, row.tries)
     if row.is_suspect:
         ends = ((row.deaths, "died"), (row.stalls, "stalled"))
         found = [f"{counts.many(number, 'worker')} {how}" for number, how in ends if number]
@@ -418,6 +434,11 @@ def _against_claiming(row: _Facts, stopped_by: int | None) -> Iterator[str]:
         )
     if row.awaits_sweep:
         yield "a sweep after a change of the tasks has not reached the item yet"
+
+
+def _of_delay(wait: timedelta, tries: int | None) -> str:
+    tried = f" after {tries} tries" if tries else ""
+    return f"it may not start for another {wording.format_period(wait.total_seconds())}{tried}"
 
 
 def _against_starting(limit: _Limit) -> Iterator[str]:

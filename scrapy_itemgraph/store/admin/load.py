@@ -25,6 +25,7 @@ from scrapy_itemgraph.store.admin.load_contents import LoadedContents
 from scrapy_itemgraph.store.admin.load_declared import Declared
 from scrapy_itemgraph.store.admin.load_rows import ItemRows, Numbers, item_id, pairs
 from scrapy_itemgraph.store.depths import links as stored_links
+from scrapy_itemgraph.store.frontier import crawls as frontier_crawls
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -281,6 +282,8 @@ class Load:
         places = {(self._crawl, ids["slot", line["slot"]]): None for _, line in lines}
         self._wait()
         self._queues |= queues.find_or_make(self._connection, places)
+        # Dumps of before did not say so of their crawl.
+        self._connection.execute(frontier_crawls.ANNOUNCE, {"crawl": self._crawl})
         rows = [
             (
                 self._queues[self._crawl, ids["slot", one["slot"]]],

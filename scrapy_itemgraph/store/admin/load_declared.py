@@ -26,7 +26,8 @@ SET_CRAWL = text("""
     UPDATE crawls SET arguments = CAST(:arguments AS json), created_at = :created_at,
         run = coalesce(CAST(:run AS int), 1), spider = :spider, given = CAST(:given AS json),
         dripfeed = CAST(:dripfeed AS int), tracks_depth = :tracks_depth,
-        depth_limit = CAST(:depth_limit AS int), is_depth_limit_set = :is_depth_limit_set
+        depth_limit = CAST(:depth_limit AS int), is_depth_limit_set = :is_depth_limit_set,
+        frontier = CAST(:frontier AS smallint)
     WHERE id = :crawl
 """)
 
@@ -95,6 +96,7 @@ ADD_SWEEP = text("""
 
 
 _OF_DEPTHS = ("tracks_depth", "is_depth_limit_set")
+_PLAIN = ("run", "spider", "dripfeed", "depth_limit", "frontier")
 
 
 class Declared:
@@ -137,7 +139,7 @@ class Declared:
 
     def _set_crawl(self, line: dict[str, Any]) -> None:
         given = {"crawl": self._crawl, "created_at": line["created_at"]}
-        given |= {name: line.get(name) for name in ("run", "spider", "dripfeed", "depth_limit")}
+        given |= {name: line.get(name) for name in _PLAIN}
         given |= {name: line.get(name, False) for name in _OF_DEPTHS}
         given["given"] = dump_lines.object_text(line, "given") if "given" in line else None
         given["arguments"] = dump_lines.object_text(line, "arguments")

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.store.frontier import counts, lookup, queues
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.frontier import counts, lookup
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 

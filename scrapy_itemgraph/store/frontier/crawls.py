@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import frontier
+from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.columns import typed
-from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.registry import crawls, item_sweeps
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 SPIDER = "urlfrontier"  # that the task is of until a spider has declared it
 _DEFINITION = uuid.UUID("6c1c7e0a-2f0e-5b5e-9a34-0a1f6f3f7071")
+
+# What commits make of URLs from now on is the frontier's.
+ANNOUNCE = text("UPDATE crawls SET frontier = 1 WHERE id = :crawl AND frontier IS NULL")
+
+IS_JOINED = text("SELECT frontier = 2 FROM crawls WHERE id = :crawl")
+
+JOIN = text("UPDATE crawls SET frontier = 2 WHERE id = :crawl AND frontier = 1")
+
+HAS_TAGGED = text("""
+    SELECT EXISTS (SELECT FROM tags g WHERE g.crawl_id = :crawl AND g.tag_name = :tag)
+""")
 
 MAKE_TASK = text("""
     INSERT INTO tasks (crawl_id, name, spider, version, definition)
@@ -57,24 +69,43 @@ class Fetch(NamedTuple):
     is_plain: bool
 
 
-def make(connection: Connection, name: str) -> int:
-    """Return the number of a crawl, which is made with its task where it is not there.
+def announce(connection: Connection, name: str) -> int:
+    """Return the number of a crawl that has a frontier or is about to; it is made if need be.
+
+    It is committed before `make`: a commit that begins later knows of it, and `make` waits for
+    those that began before.
 
     Raises:
         InvalidIdError: it cannot be a crawl's name.
 
     """
     crawl_id = crawls.make_crawl(connection, name)
-    given = {"crawl": crawl_id, "name": frontier.TASK}
-    if connection.execute(FETCH, {**given, "tag": frontier.TAG}).first() is None:
-        crawls.own_crawl(connection, crawl_id)
-        task = {**given, "spider": SPIDER, "definition": _DEFINITION}
-        made = connection.execute(MAKE_TASK, task).scalar()
-        if made is not None:
-            called = {"crawl": crawl_id, "tag": frontier.TAG, "task": made}
-            connection.execute(CALL_FOR_TASK, called)
-        connection.execute(MAKE_KIND, given)
+    connection.execute(ANNOUNCE, {"crawl": crawl_id})
     return crawl_id
+
+
+def make(connection: Connection, crawl_id: int) -> None:
+    """Give a crawl its frontier, which was announced, unless it has it.
+
+    It gets a task `fetch` if no spider has declared one. What spiders made before becomes the
+    frontier's by a sweep.
+    """
+    given = {"crawl": crawl_id, "name": frontier.TASK}
+    here = {"crawl": crawl_id}
+    has_task = connection.execute(FETCH, {**given, "tag": frontier.TAG}).first() is not None
+    if has_task and connection.scalar(IS_JOINED, here):
+        return
+    crawls.own_crawl(connection, crawl_id)
+    task = {**given, "spider": SPIDER, "definition": _DEFINITION}
+    made = connection.execute(MAKE_TASK, task).scalar()
+    if made is not None:
+        called = {"crawl": crawl_id, "tag": frontier.TAG, "task": made}
+        connection.execute(CALL_FOR_TASK, called)
+    connection.execute(MAKE_KIND, given)
+    is_first = connection.execute(JOIN, here).rowcount
+    if is_first and connection.scalar(HAS_TAGGED, {**here, "tag": frontier.TAG}):
+        item_sweeps.open_sweep(connection, crawl_id, None, tags=[frontier.TAG])
+        notify.notify(connection, crawl_id)
 
 
 def fetch(connection: Connection, crawl_id: int) -> Fetch | None:

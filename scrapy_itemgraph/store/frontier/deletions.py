@@ -14,10 +14,10 @@ from sqlalchemy import text
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.depths import links
-from scrapy_itemgraph.store.frontier import queues
 from scrapy_itemgraph.store.frontier.lookup import IS_WITHIN, Cursor, Scope
 from scrapy_itemgraph.store.items import DROP_NAMES
 from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.urls import completions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,25 +72,6 @@ DROP_WORK = text("""
 DROP_ATTEMPTS = text("""
     DELETE FROM attempts a USING unnest(CAST(:items AS bigint[])) AS gone(id)
     WHERE a.item_id = gone.id
-""")
-
-# How many completed URLs queues with a limit lose.
-COMPLETED = text("""
-    SELECT q.id AS queue_id, count(*) AS number
-    FROM unnest(CAST(:items AS bigint[])) AS gone(id)
-    CROSS JOIN LATERAL (
-        SELECT id, crawl_id, slot_id FROM items WHERE items.id = gone.id OFFSET 0) AS i
-    CROSS JOIN LATERAL (
-        SELECT id FROM queues
-        WHERE queues.crawl_id = i.crawl_id AND queues.slot_id = i.slot_id OFFSET 0) AS q
-    CROSS JOIN LATERAL (
-        SELECT FROM frontier_queues f
-        WHERE f.queue_id = q.id AND f.crawl_limit IS NOT NULL OFFSET 0) AS has_limit
-    CROSS JOIN LATERAL (
-        SELECT FROM results r
-        WHERE r.item_id = i.id AND r.task_id = :task AND r.completed_at IS NOT NULL
-        OFFSET 0) AS completed
-    GROUP BY q.id
 """)
 
 DELETE_ITEMS = text("""
@@ -199,7 +180,7 @@ def _delete(connection: Connection, crawl: SharedCrawl, scope: Scope, wanted: Se
     named = {"crawl": scope.crawl_id, "keys": keys, "items": numbers}
     connection.execute(LOCK_NAMES, named).all()
     gone = {"items": list(connection.execute(LOCK_ITEMS, {"items": numbers}).scalars())}
-    counted = connection.execute(COMPLETED, {**gone, "task": scope.task_id}).all()
+    counted = completions.of_items(connection, gone["items"], scope.task_id)
     names = sorted(connection.execute(NAMES, gone).scalars())
     connection.execute(DROP_NAMES, {"crawl": scope.crawl_id, "keys": names})
     connection.execute(DROP_WORK, gone)
@@ -207,7 +188,7 @@ def _delete(connection: Connection, crawl: SharedCrawl, scope: Scope, wanted: Se
     if crawl.tracks_depth:
         links.record(connection, scope.crawl_id, links.Found(gone=set(gone["items"])))
     connection.execute(DELETE_ITEMS, gone)
-    queues.count_completed(connection, {row.queue_id: -row.number for row in counted})
+    completions.add(connection, {queue: -number for queue, number in counted.items()})
     return len(gone["items"])
 
 

@@ -15,10 +15,9 @@ from scrapy_itemgraph.model import frontier
 from scrapy_itemgraph.model.frontier import HandedURL
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.columns import columns, typed
-from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
+from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS, IS_STOPPED
 from scrapy_itemgraph.store.worklist import timers
 from scrapy_itemgraph.store.worklist.admission import WorkRow
-from scrapy_itemgraph.store.worklist.pick_work import HEADS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -83,6 +82,23 @@ TURNS = text(
 TURN = text(_TURN.format(which="q.crawl_id = :crawl AND q.slot_id = :slot AND q.holder IS NULL"))
 # Queues that the chunk before was too small for.
 CUT = text(_TURN.format(which="q.id = ANY (CAST(:queues AS int[])) AND NOT f.is_deleting"))
+
+# The first work of each (queue, kind) that is a URL's, locked; what else a spider's `fetch` does is
+# its own.
+HEADS = text(f"""
+    SELECT w.item_id, w.task_id, w.queue_id, w.kind_id, w.is_stale, w.nice, w.seq, w.tries,
+        w.is_suspect
+    FROM unnest(CAST(:queues AS int[]), CAST(:shares AS int[])) AS turn(queue_id, share)
+    CROSS JOIN unnest(CAST(:kinds AS int[])) AS open(kind_id)
+    CROSS JOIN LATERAL (
+        SELECT * FROM work w
+        WHERE w.queue_id = turn.queue_id AND w.kind_id = open.kind_id
+            AND {IS_READY_BESIDE_OTHERS}
+            AND EXISTS (SELECT FROM items i WHERE i.id = w.item_id AND i.in_frontier OFFSET 0)
+        ORDER BY w.is_stale, w.nice, w.seq
+        LIMIT turn.share
+        FOR UPDATE OF w SKIP LOCKED) AS w
+""")  # noqa: S608 - our own conditions
 
 HELD = text("""
     SELECT queue.id, (

@@ -19,6 +19,7 @@ from scrapy_itemgraph.store import queues as stored_queues
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.depths import links
 from scrapy_itemgraph.store.frontier import queues
+from scrapy_itemgraph.store.urls import completions
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ UPDATE = text(f"""
                 SELECT FROM json_object_keys(i.data) AS has(key)
                 WHERE has.key NOT IN ('url', 'metadata', 'refetchable_from_date', 'download_slot'))
             THEN CAST(given.data AS json)
-            ELSE CAST(CAST(i.data AS jsonb) || CAST(given.data AS jsonb) AS json) END,
+            ELSE CAST(CAST(i.data AS jsonb) - 'download_slot' || CAST(given.data AS jsonb)
+                AS json) END,
         nice = {_NICE}, not_before = {_START}, slot_id = given.slot_id, in_frontier = true,
         updated_at = clock_timestamp()
     FROM {_GIVEN}
@@ -117,8 +119,19 @@ OWNERS = text("""
     WHERE a.item_id IS NOT NULL
 """)
 
+# Items of URLs whose key is not their host, and which a spider gave the host's name.
+PLAIN_NAMES = text("""
+    SELECT a.key FROM unnest(CAST(:keys AS uuid[]), CAST(:slots AS int[])) AS wanted(key, slot_id)
+    CROSS JOIN LATERAL (
+        SELECT key, item_id FROM aliases
+        WHERE aliases.crawl_id = :crawl AND aliases.key = wanted.key OFFSET 0) AS a
+    CROSS JOIN LATERAL (
+        SELECT FROM items i
+        WHERE i.id = a.item_id AND i.slot_id = wanted.slot_id AND i.in_frontier OFFSET 0) AS same
+""")
+
 STATES = text("""
-    SELECT i.id, coalesce(i.in_frontier, false) AS is_ours,
+    SELECT i.id, i.slot_id, coalesce(i.in_frontier, false) AS is_ours,
         r.completed_at IS NOT NULL AS is_completed, coalesce(r.is_held, false) AS is_held,
         r.item_id IS NOT NULL AS has_result
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
@@ -131,6 +144,7 @@ class State(NamedTuple):
     """An item that is there, and what was done of it."""
 
     id: int
+    slot_id: int
     is_ours: bool
     is_completed: bool
     is_held: bool
@@ -170,6 +184,13 @@ class Puts:
             data = input_checks.write_json(frontier.item_data(one))
             self.urls[name] = URL(name, item_names.hex_key(name), one.key, data, date)
 
+    def rename(self, name: str, other: str) -> None:
+        """Have a URL go by another name, which no other URL of these has."""
+        self.urls[other] = self.urls.pop(name)._replace(
+            name=other, name_key=item_names.hex_key(other)
+        )
+        self.names = [other if one == name else one for one in self.names]
+
     def statuses(self, known: Iterable[str], skipped: Iterable[str]) -> list[Status]:
         """Return what became of each put, where some names were known, and some are skipped."""
         seen, refused = set(known), {*self.unfit, *skipped}
@@ -184,6 +205,7 @@ class Puts:
 def put(connection: Connection, given: Puts, crawl: SharedCrawl, fetch: Fetch) -> list[Status]:
     """Write URLs of a crawl; return what became of each put, in their order."""
     found = queues.find(connection, crawl.id, {one.key for one in given.urls.values()})
+    _name_as_spiders_do(connection, given, crawl.id, found.slots)
     closed = {name for name, one in given.urls.items() if found.is_deleting(one.key)}
     urls = [one for name, one in given.urls.items() if name not in closed]
     if not urls:
@@ -199,6 +221,31 @@ def put(connection: Connection, given: Puts, crawl: SharedCrawl, fetch: Fetch) -
     gone = batch.overwrite(told) if told else set()
     batch.end()
     return given.statuses(known, {*closed, *gone})
+
+
+def _name_as_spiders_do(
+    connection: Connection, given: Puts, crawl_id: int, slots: Mapping[str, int]
+) -> None:
+    """Have URLs go by the names of items that spiders made of them: `URL:` and the URL.
+
+    The key of such an item need not be its host: a spider names a slot in the data.
+    """
+    plain: dict[str, str] = {}  # names that the URLs have here, by the keys of those names
+    for name in given.urls:
+        if name.startswith(frontier.KEYED_PREFIX):
+            other = frontier.PREFIX + name.partition(":")[2]
+            if other not in given.urls:
+                plain[item_names.hex_key(other)] = name
+    if not plain:
+        return
+    asked = {
+        "crawl": crawl_id,
+        "keys": text_array(plain),
+        "slots": number_array(slots[given.urls[name].key] for name in plain.values()),
+    }
+    for key in connection.execute(PLAIN_NAMES, asked).scalars():
+        name = plain[key.hex]
+        given.rename(name, frontier.PREFIX + name.partition(":")[2])
 
 
 def _take_names(
@@ -242,6 +289,7 @@ class _Batch:
             made = {number for number, _ in new}
             links.record(connection, crawl.id, links.Found(roots=made, new=made))
         self._schedule(new, {})
+        self._count(new, {})
 
     def overwrite(self, told: Sequence[URL]) -> set[str]:
         """Write what is known of URLs that are there; return those whose item was deleted."""
@@ -249,7 +297,9 @@ class _Batch:
         asked = {"crawl": self._crawl.id, "keys": text_array(one.name_key for one in told)}
         owners = {row.name: row.item_id for row in connection.execute(OWNERS, asked)}
         there = set(items.lock_items(connection, owners.values()))
-        given = sorted((owners[one.name], one) for one in told if owners.get(one.name) in there)
+        # Of several names of an item the last counts.
+        found = {owners[one.name]: one for one in told if owners.get(one.name) in there}
+        given = sorted(found.items())
         numbers = [number for number, _ in given]
         states = {
             one.id: one
@@ -263,8 +313,18 @@ class _Batch:
             connection.execute(TAG, tagged)
             self._fetch = self._fetch._replace(is_plain=False)
         if given:
+            comes = {
+                number
+                for number, one in given
+                if not states[number].is_ours
+                or states[number].slot_id != self._queues[one.key].slot_id
+            }
+            tally = completions.Tally(connection, self._crawl.id, comes) if comes else None
             connection.execute(UPDATE, self._columns(given))
             self._schedule(given, states)
+            self._count((one for one in given if one[0] not in comes), states)
+            if tally is not None:
+                self._completed.update(tally.more())
         return {one.name for one in told if owners.get(one.name) not in there}
 
     def _schedule(self, given: Sequence[tuple[int, URL]], states: Mapping[int, State]) -> None:
@@ -272,7 +332,6 @@ class _Batch:
         connection, fetch = self._connection, self._fetch
         done = [number for number, one in given if one.date == 0]
         due = [(number, one) for number, one in given if one.date != 0]
-        self._count(given, states)
         held = [number for number, _ in given if number in states and states[number].is_held]
         if held:
             handled = {"items": held, "tasks": [fetch.task_id] * len(held), "by": _BY}
@@ -306,7 +365,7 @@ class _Batch:
 
     def end(self) -> None:
         """Count what was completed, and wake the queues that have something to fetch."""
-        queues.count_completed(self._connection, self._completed)
+        completions.add(self._connection, self._completed)
         stored_queues.wake(self._connection, self._awake)
 
     def _columns(self, given: Sequence[tuple[int, URL]]) -> dict[str, str]:

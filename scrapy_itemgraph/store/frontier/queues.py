@@ -8,9 +8,10 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.store import queues, slots
 from scrapy_itemgraph.store.columns import typed
+from scrapy_itemgraph.store.urls import marks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     from sqlalchemy import Connection
 
@@ -22,35 +23,6 @@ FIND = text("""
         SELECT x.id FROM queues x WHERE x.crawl_id = :crawl AND x.slot_id = slot.id OFFSET 0) AS q
     LEFT JOIN LATERAL (
         SELECT * FROM frontier_queues x WHERE x.queue_id = q.id OFFSET 0) AS f ON true
-""")
-
-MAKE = text("""
-    INSERT INTO frontier_queues (queue_id, crawl_id)
-    SELECT queue.id, :crawl FROM unnest(CAST(:queues AS int[])) AS queue(id)
-    ON CONFLICT DO NOTHING
-""")
-
-LOCK = text("""
-    SELECT f.queue_id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-    JOIN frontier_queues f ON f.queue_id = wanted.id
-    FOR NO KEY UPDATE OF f
-""")
-
-COUNT = text("""
-    UPDATE frontier_queues f SET completed = greatest(0, f.completed + more.count)
-    FROM unnest(CAST(:queues AS int[]), CAST(:counts AS bigint[])) AS more(queue_id, count)
-    WHERE f.queue_id = more.queue_id AND f.crawl_limit IS NOT NULL
-""")
-
-# Queues whose turn is still to come; they are locked in the order in which commits lock them.
-LOOK_AGAIN = text("""
-    UPDATE queues q SET next_at = clock_timestamp()
-    FROM (
-        SELECT q.id FROM unnest(CAST(:queues AS int[])) AS wanted(id)
-        JOIN queues q ON q.id = wanted.id
-        WHERE q.next_at > (SELECT clock_timestamp())
-        FOR NO KEY UPDATE OF q) AS again
-    WHERE q.id = again.id
 """)
 
 
@@ -95,25 +67,7 @@ def make(connection: Connection, crawl_id: int, found: Found) -> dict[str, Queue
     }
     for (_, slot), queue in queues.find_or_make(connection, missing).items():
         made[slot] = Queue(slot, queue, False, False, False)
-    unmade = sorted(one.queue_id for one in made.values() if not one.is_made)
-    if unmade:
-        connection.execute(MAKE, {"crawl": crawl_id, "queues": unmade})
+    marks.make_queues(
+        connection, crawl_id, (one.queue_id for one in made.values() if not one.is_made)
+    )
     return {key: made[slot] for key, slot in found.slots.items()}
-
-
-def count_completed(connection: Connection, more: Mapping[int, int]) -> None:
-    """Add to how many URLs of queues are completed; they are locked in the order of their ids.
-
-    Those of which fewer are than before are looked into again: they may have been at their limit.
-    """
-    counts = {queue: more[queue] for queue in sorted(more) if more[queue]}
-    if counts:
-        connection.execute(LOCK, {"queues": list(counts)}).all()
-        connection.execute(COUNT, {"queues": list(counts), "counts": list(counts.values())})
-        look_again(connection, [queue for queue, count in counts.items() if count < 0])
-
-
-def look_again(connection: Connection, queue_ids: Sequence[int]) -> None:
-    """Have queues, in the order of their ids, looked into again as soon as URLs are asked for."""
-    if queue_ids:
-        connection.execute(LOOK_AGAIN, {"queues": queue_ids})

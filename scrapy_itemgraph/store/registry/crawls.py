@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # works by the old meaning and ends after the sweep has passed its items.
 SHARE_CRAWL = text("""
     SELECT pg_advisory_xact_lock_shared(CAST('crawls'::regclass::oid AS int), :crawl),
-        c.names_freed, c.run, c.dripfeed, c.tracks_depth, clock_timestamp() AS now
+        c.names_freed, c.run, c.dripfeed, c.tracks_depth, c.frontier, clock_timestamp() AS now
     FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)
 
@@ -102,6 +102,11 @@ class SharedCrawl:
     def tracks_depth(self) -> bool:
         """Whether its pages have a least depth."""
         return bool(self._row.tracks_depth)
+
+    @property
+    def has_frontier(self) -> bool:
+        """Whether it has a frontier, or is about to: then its URLs are marked as they are made."""
+        return self._row.frontier is not None
 
 
 def share_crawl(connection: Connection, crawl_id: int) -> SharedCrawl:

@@ -11,6 +11,7 @@ from scrapy_itemgraph.store.items import lock_items
 from scrapy_itemgraph.store.registry import rule_sweeps
 from scrapy_itemgraph.store.registry.crawls import CRAWLS, OWN_ALL_CRAWLS, share_crawl
 from scrapy_itemgraph.store.sql_conditions import IS_HELD
+from scrapy_itemgraph.store.urls import marks
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ DROP_TAG = text("DELETE FROM tags WHERE crawl_id = :crawl AND tag_name = :old")
 def open_sweep(
     connection: Connection,
     crawl_id: int,
-    task_id: int,
+    task_id: int | None,
     *,
     tags: Iterable[str] = (),
     unhold: bool = False,
@@ -119,7 +120,12 @@ def sweep(connection: Connection, crawl_id: int, *, leaves_rules: bool = False) 
         pairs = [(pair.item_id, pair.task_id) for pair in held]
         failures.unhold(connection, pairs)
         failures.supersede(connection, pairs, by="version bump")
+    urls = marks.Marking(connection, crawl_id, locked) if crawl.has_frontier else None
+    if urls is not None:
+        urls.mark(locked)
     refresh.refresh(connection, locked)
+    if urls is not None:
+        urls.count()
     if len(items) < SWEEP_STEP:
         connection.execute(CLOSE_SWEEP, {"sweep": row.id})
     else:

@@ -11,8 +11,12 @@ from support import frontiers
 from support.frontiers import url
 from support.plans import explaining
 
+from scrapy_itemgraph.changesets import additions, apply
 from scrapy_itemgraph.model.frontier import Request
+from scrapy_itemgraph.model.operations import Changeset, CreateItem, StoreResult, UpdateData
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import queues as stored_queues
 from scrapy_itemgraph.store.admin import counting, frontier_stats
 from scrapy_itemgraph.store.frontier import (
     controls,
@@ -22,10 +26,10 @@ from scrapy_itemgraph.store.frontier import (
     listings,
     lookup,
     puts,
-    queues,
 )
 from scrapy_itemgraph.store.frontier.listings import Filter
 from scrapy_itemgraph.store.registry import crawls as registered
+from scrapy_itemgraph.store.registry import item_sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -129,7 +133,7 @@ def test_a_queue_that_is_deleted_is_read_alone(filled):
     queue = lookup.find(filled, "DEFAULT", "h300")
     with explaining(filled) as explained:
         assert deletions.delete_few(filled, queue) == (EACH, True)
-        queues.look_again(filled, [queue.queue_id])
+        stored_queues.look_again(filled, [queue.queue_id])
     read = most_rows(explained)
     assert {name: rows for name, rows in read.items() if rows > 4 * EACH} == {}
 
@@ -179,3 +183,40 @@ def test_a_put_reads_what_is_put(filled):
 
     found = most_rows(explained)
     assert {name: rows for name, rows in found.items() if rows > 250} == {}, found
+
+
+def made(address):
+    """Return what makes the item of a URL, as spiders do."""
+    return CreateItem(f"URL:{address}", tags=["url"], data={"url": address})
+
+
+@pytest.mark.parametrize("has_limits", [False, True])
+def test_what_a_spider_changes_reads_what_it_changes(filled, has_limits):
+    """UF-12, UF-13: URLs that are new, that move, and that are completed; and a step of a sweep."""
+    crawl_id = filled.scalar(sa.text("SELECT id FROM crawls"))
+    slot = filled.scalar(sa.text("SELECT min(slot_id) FROM items WHERE name LIKE 'URL:http://h%'"))
+    filled.execute(sa.text("UPDATE crawls SET frontier = 2"))
+    if has_limits:
+        filled.execute(sa.text("UPDATE frontier_queues SET crawl_limit = 9 WHERE queue_id % 2 = 0"))
+    old = [f"URL:http://h{slot}/{n}" for n in range(1, 26)]
+    changes = [
+        *(made(f"http://h{n}.example/new") for n in range(25)),
+        *(UpdateData({"url": name[4:], "download_slot": "h300"}, id=name) for name in old),
+        *(StoreResult({}, id=name, task="fetch") for name in old),
+    ]
+
+    with explaining(filled) as explained:
+        shared = registered.share_crawl(filled, crawl_id)
+        changeset = Changeset(operations=tuple(changes), outcome=Outcome.OK)
+        (applied,) = apply.apply(filled, [changeset], crawl=shared, worker_id=None)
+        assert applied.error is None
+        given = additions.Additions([made(f"http://h{n}.example/more") for n in range(25)])
+        additions.add(filled, given, crawl=registered.share_crawl(filled, crawl_id))
+        item_sweeps.open_sweep(filled, crawl_id, None, tags=["url"])
+        assert item_sweeps.sweep(filled, crawl_id)
+
+    found = most_rows(explained)
+    found.pop("refresh.WANTED")  # without statistics it reads all queues of the crawl
+    assert {name: rows for name, rows in found.items() if rows > 7 * 100} == {}, found
+    assert "marks.MARK" in found
+    assert ("completions.OF_ITEMS" in found) is has_limits

@@ -266,8 +266,8 @@ def test_a_deleted_item_takes_its_claim_along(crawl, pair):
 
 
 UNSHARED = sa.text(
-    "SELECT names_freed, run, dripfeed, tracks_depth, clock_timestamp() AS now FROM crawls"
-    " WHERE id = :crawl"
+    "SELECT names_freed, run, dripfeed, tracks_depth, frontier, clock_timestamp() AS now"
+    " FROM crawls WHERE id = :crawl"
 )
 
 
