@@ -5,11 +5,20 @@ from __future__ import annotations
 import time
 
 import pytest
+from conftest import new_database
+from support import frontier
 from support.frontier import M, discovered, known
 from support.frontier_v3 import speaking
 
 KEY = "key_1"
 URL = "http://key_1.example/"
+
+
+@pytest.fixture(scope="module")
+def served(server_url, template):
+    """Serve one database to all of the suite, as upstream's has one server."""
+    with new_database(server_url, template) as url, frontier.serving(url) as one:
+        yield one
 
 
 @pytest.fixture(params=["2.6", "3"])
