@@ -38,7 +38,8 @@ STATE = text("""
     FROM frontier f
 """)
 
-# Crawls that have a queue, those first whose turn has waited longest.
+# Crawls that have a queue, those first whose turn has waited longest. Who asks for any crawl is not
+# sent to those in which it is no queue's turn, and no hold or date has come since they were staged.
 CRAWLS = text("""
     SELECT c.id, c.name FROM crawls c
     LEFT JOIN LATERAL (
@@ -46,7 +47,11 @@ CRAWLS = text("""
         WHERE q.crawl_id = c.id AND q.is_live AND q.holder IS NULL
         ORDER BY q.next_at LIMIT 1) AS first ON true
     WHERE EXISTS (SELECT FROM frontier_queues f WHERE f.crawl_id = c.id)
-        AND (CAST(:crawl AS text) IS NULL OR c.name = :crawl)
+        AND CASE WHEN CAST(:crawl AS text) IS NOT NULL THEN c.name = :crawl
+            ELSE first.next_at <= (SELECT clock_timestamp()) OR EXISTS (
+                SELECT FROM work w
+                WHERE w.crawl_id = c.id AND w.not_before <= (SELECT clock_timestamp())
+                LIMIT 1) END
     ORDER BY first.next_at
 """)
 

@@ -11,6 +11,7 @@ from support import frontiers
 from support.frontiers import pages, url
 
 from scrapy_itemgraph.model.frontier import Request
+from scrapy_itemgraph.store.frontier import handouts
 
 pytestmark = pytest.mark.server
 
@@ -129,6 +130,22 @@ def test_a_key_and_a_crawl_are_kept_to_and_any_crawl_means_all(server):
         ("DEFAULT", "http://a.example/0"),
         ("other", "http://a.example/0"),
     }
+
+
+def test_crawls_in_which_nothing_is_due_cost_nothing(server):
+    """UF-13: who asks for any crawl is sent to those alone that may have something by now."""
+    server.put(*pages("a", 1))
+    server.put(*pages("a", 1), crawl="other")
+
+    def looked_into():
+        with server.engine.connect() as connection:
+            return [one.name for one in handouts.crawls_of(connection, Request(), 0)]
+
+    assert looked_into() == ["DEFAULT", "other"]
+    assert len(server.get(hold=30)) == 1
+    assert looked_into() == ["other"]
+    server.pass_seconds(31)
+    assert sorted(looked_into()) == ["DEFAULT", "other"]
 
 
 def test_what_was_not_sent_is_given_back(server):
