@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model import frontier
 from scrapy_itemgraph.store.frontier import deletions, lookup
 
 if TYPE_CHECKING:
+    from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.store.frontier.lookup import Cursor, Scope
 
@@ -22,8 +23,10 @@ class FrontierDeletions:
     was begun goes on by `resume`.
     """
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: Transactions, own: Identity) -> None:
         self._call = transactions.call
+        self._own = own
+        self._busy: Counter[int] = Counter()  # how many deletions are under way, by crawls
 
     async def delete_crawl(self, crawl: str) -> int:
         """Delete all queues of a crawl with their URLs; return how many URLs they had."""
@@ -37,12 +40,16 @@ class FrontierDeletions:
         if scope is None:
             return 0
         number = 0
-        while True:
-            begun = await self._call(deletions.delete_few, scope, hot=True)
-            number += begun.deleted
-            if begun.is_done:
-                return number
-            number += await self._steps(scope, None)
+        self._busy[scope.crawl_id] += 1
+        try:
+            while True:
+                begun = await self._call(deletions.delete_few, scope, self._own.id, hot=True)
+                number += begun.deleted
+                if begun.is_done:
+                    return number
+                number += await self._steps(scope, None)
+        finally:
+            self._busy[scope.crawl_id] -= 1
 
     async def purge(self, crawl: str, key: str | None, days: int) -> int:
         """Delete the URLs of a crawl or a queue that are older; return how many. Queues stay."""
@@ -64,7 +71,11 @@ class FrontierDeletions:
         return number
 
     async def resume(self) -> None:
-        """Go on with deletions that a server began which is gone."""
-        while found := await self._call(deletions.marked, frontier.TASK, hot=True):
+        """Go on with deletions that a server began which is gone, or that this one gave up."""
+        while found := await self._left_over():
             for scope in found:
                 await self._delete(scope)
+
+    async def _left_over(self) -> list[Scope]:
+        busy = [crawl for crawl, number in self._busy.items() if number]
+        return await self._call(deletions.take_over, self._own.id, busy, hot=True)

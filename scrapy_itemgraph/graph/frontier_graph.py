@@ -142,7 +142,7 @@ async def _opened(connections: WorkerConnections, address: str) -> FrontierGraph
         handouts=FrontierHandouts(calls, identity),
         controls=FrontierControls(calls, identity),
         listings=FrontierListings(calls),
-        deletions=FrontierDeletions(calls),
+        deletions=FrontierDeletions(calls, identity),
         upkeep=FrontierUpkeep(connections.transactions),
         calls=calls,
         put_calls=put_calls,

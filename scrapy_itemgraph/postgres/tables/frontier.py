@@ -51,6 +51,7 @@ frontier_queues = Table(
         server_default=text("false"),
         comment="its URLs are being deleted, a part at a time",
     ),
+    Column("deleted_by", Integer, comment="the process that deletes its URLs"),
     CheckConstraint(
         "delay >= 0 AND blocked_until >= 0 AND last_served >= 0 AND crawl_limit > 0 "
         "AND completed >= 0",

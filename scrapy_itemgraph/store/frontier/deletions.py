@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model import frontier
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.depths import links
 from scrapy_itemgraph.store.frontier.lookup import IS_WITHIN, Cursor, Scope
 from scrapy_itemgraph.store.items import DROP_NAMES
 from scrapy_itemgraph.store.registry import crawls
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 from scrapy_itemgraph.store.urls import completions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from sqlalchemy import Connection
 
@@ -81,7 +83,7 @@ DELETE_ITEMS = text("""
 COUNT_FREED = text("UPDATE crawls SET names_freed = names_freed + 1 WHERE id = :crawl")
 
 MARK = text("""
-    UPDATE frontier_queues SET is_deleting = true
+    UPDATE frontier_queues SET is_deleting = true, deleted_by = :process
     WHERE crawl_id = :crawl AND queue_id BETWEEN :first AND :last
 """)
 
@@ -95,13 +97,22 @@ DROP_QUEUES = text("""
     WHERE q.id = gone.queue_id AND q.next_at > (SELECT clock_timestamp())
 """)
 
-# Queues that are still to be deleted to the end.
-MARKED = text("""
-    SELECT f.crawl_id, t.id AS task_id, f.queue_id, q.slot_id FROM frontier_queues f
-    JOIN queues q ON q.id = f.queue_id
-    LEFT JOIN tasks t ON t.crawl_id = f.crawl_id AND t.name = :task
-    WHERE f.is_deleting ORDER BY f.crawl_id, f.queue_id LIMIT :limit
-""")
+# Queues that nobody deletes any more: their server is gone, or it is this one, which gave up.
+TAKE_OVER = text(f"""
+    UPDATE frontier_queues f SET deleted_by = :process
+    FROM (
+        SELECT f.queue_id, t.id AS task_id, q.slot_id FROM frontier_queues f
+        JOIN queues q ON q.id = f.queue_id
+        LEFT JOIN tasks t ON t.crawl_id = f.crawl_id AND t.name = :task
+        WHERE f.is_deleting AND f.crawl_id <> ALL (CAST(:busy AS int[]))
+            AND NOT EXISTS (
+                SELECT FROM processes p
+                WHERE p.id = f.deleted_by AND p.id <> :process AND NOT {IS_DEAD})
+        ORDER BY f.crawl_id, f.queue_id LIMIT :limit
+        FOR NO KEY UPDATE OF f SKIP LOCKED) AS left_over
+    WHERE f.queue_id = left_over.queue_id
+    RETURNING f.crawl_id, left_over.task_id, f.queue_id, left_over.slot_id
+""")  # noqa: S608 - our own condition
 
 BEFORE = text("""
     SELECT CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint) - CAST(:seconds AS bigint)
@@ -122,8 +133,10 @@ class Begun(NamedTuple):
     is_done: bool
 
 
-def delete_few(connection: Connection, scope: Scope) -> Begun:
+def delete_few(connection: Connection, scope: Scope, process_id: int) -> Begun:
     """Delete a queue, or all of a crawl, where it has few URLs; else mark it as being deleted.
+
+    It is marked as deleted by a process, and others leave it to that one while it lives.
 
     No URL is put into the crawl meanwhile.
     """
@@ -134,7 +147,7 @@ def delete_few(connection: Connection, scope: Scope) -> Begun:
     which = {"crawl": scope.crawl_id, "first": first, "last": last}
     found = [row.item_id for row in connection.execute(URLS, most)]
     if len(found) > AT_ONCE:
-        connection.execute(MARK, which)
+        connection.execute(MARK, {**which, "process": process_id})
         return Begun(0, is_done=False)
     deleted = sum(
         _delete(connection, crawl, scope, found[place : place + STEP])
@@ -160,9 +173,13 @@ def delete_step(
     return Step(deleted, place)
 
 
-def marked(connection: Connection, task: str) -> list[Scope]:
-    """Return queues that are being deleted, by this server or by one that is gone."""
-    return typed(connection.execute(MARKED, {"task": task, "limit": STEP}), Scope)
+def take_over(connection: Connection, process_id: int, busy: Collection[int]) -> list[Scope]:
+    """Return marked queues that nobody deletes, which this process deletes from now on.
+
+    `busy` are the crawls in which it deletes already.
+    """
+    given = {"process": process_id, "busy": list(busy), "task": frontier.TASK, "limit": STEP}
+    return typed(connection.execute(TAKE_OVER, given), Scope)
 
 
 def second_before(connection: Connection, seconds: int) -> int:

@@ -36,7 +36,7 @@ class Deletions:
 
     def __init__(self, server):
         self.server = server
-        self.parts = FrontierDeletions(server.transactions)
+        self.parts = FrontierDeletions(server.transactions, server.own)
 
     def __getattr__(self, name):
         return lambda *args: self.server.run(getattr(self.parts, name)(*args))
@@ -148,7 +148,7 @@ def test_another_server_ends_what_one_has_begun(server, deletes, many):
     server.put(*pages("a", 7), *pages("b", 1))
     with server.engine.begin() as connection:
         scope = lookup.find(connection, CRAWL, "a.example")
-        assert not deletions.delete_few(connection, scope).is_done
+        assert not deletions.delete_few(connection, scope, 0).is_done
     with server.engine.begin() as connection:
         assert deletions.delete_step(connection, scope, scope.start).deleted == 2
     assert server.rows(QUEUES) == [("a.example", True), ("b.example", False)]
@@ -161,12 +161,38 @@ def test_another_server_ends_what_one_has_begun(server, deletes, many):
     server.assert_is_true()
 
 
+def test_a_deletion_is_left_to_its_server_while_that_lives(server, deletes, many):
+    """UF-9: else its answer would count a part; what it gave up itself goes on."""
+    server.put(*pages("a", 7))
+    server.change(
+        "INSERT INTO processes (kind, host, process_id, lease_until) SELECT 'frontier', 'h', 1, "
+        "now() + interval '1 hour' FROM generate_series(1, 2)"
+    )
+    (other,), (own,) = server.rows("SELECT id FROM processes ORDER BY id")
+    server.own.id = own
+    with server.engine.begin() as connection:
+        scope = lookup.find(connection, CRAWL, "a.example")
+        assert not deletions.delete_few(connection, scope, other).is_done
+    deletes.resume()
+    assert server.rows("SELECT count(*) FROM items") == [(7,)]
+    server.change("UPDATE frontier_queues SET deleted_by = :own", own=own)
+    with server.engine.begin() as connection:
+        assert deletions.take_over(connection, own, [scope.crawl_id]) == []
+        assert deletions.take_over(connection, own, []) == [scope]
+        connection.rollback()
+    server.change("UPDATE frontier_queues SET deleted_by = :other", other=other)
+    server.change("UPDATE processes SET stopped_at = now() WHERE id = :other", other=other)
+    deletes.resume()
+    assert server.rows(QUEUES) == []
+    assert server.rows("SELECT count(*) FROM items") == [(0,)]
+
+
 def test_a_put_waits_for_a_deletion_and_makes_the_queue_anew(server, many, engine):
     """UF-9: no URL is left in a queue that is gone, whichever comes first."""
     server.put(*pages("a", 2))
     with races.actors(engine, 1) as (deleting,):
         scope = deleting.run(lookup.find, CRAWL, "a.example")
-        assert deleting.run(deletions.delete_few, scope).deleted == 2
+        assert deleting.run(deletions.delete_few, scope, 0).deleted == 2
 
         async def put():
             puts = asyncio.ensure_future(server.puts.put(CRAWL, pages("a", 1)))

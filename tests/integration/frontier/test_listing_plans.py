@@ -132,7 +132,7 @@ def test_a_queue_that_is_deleted_is_read_alone(filled):
     """UF-9: with its turn and what was set for it, however many others there are."""
     queue = lookup.find(filled, "DEFAULT", "h300")
     with explaining(filled) as explained:
-        assert deletions.delete_few(filled, queue) == (EACH, True)
+        assert deletions.delete_few(filled, queue, 0) == (EACH, True)
         stored_queues.look_again(filled, [queue.queue_id])
     read = most_rows(explained)
     assert {name: rows for name, rows in read.items() if rows > 4 * EACH} == {}

@@ -364,7 +364,7 @@ def test_deletions_leave_what_is_not_the_frontiers(server, crawl):
     """UF-13: a spider's other items stay, and what it makes after that has a queue again."""
     server.put(url(A + "1"))
     crawl.seed(page(A + "2"), CreateItem("BOOK:1", tags=["book"], data={"url": A + "3"}))
-    parts = FrontierDeletions(server.transactions)
+    parts = FrontierDeletions(server.transactions, server.own)
     assert server.run(parts.delete_queue(CRAWL, "a.example")) == 2
     assert server.rows("SELECT name FROM items") == [("BOOK:1",)]
     crawl.seed(page(A + "2"))
