@@ -1,8 +1,9 @@
 """URLs in and out of a frontier over gRPC, beside the same client at a server that does nothing.
 
 Server, PostgreSQL and client share the machine. Each round fills a database of its own. RocksDB,
-which upstream's server has, acks what its log was given without an fsync; here an ack is a commit,
-and `--no-sync` shows what that costs (`synchronous_commit = off`).
+which upstream's server has, acks what its log was given without an fsync; here PostgreSQL
+is on disk and an ack is a commit with one. `--no-sync` shows what that costs: a server in memory
+that syncs nothing, as tests have it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import grpc
-import sqlalchemy as sa
 from conftest import new_database
 from support import frontier, servers
 from support.frontier import Client, M
@@ -207,10 +207,11 @@ def main() -> None:
 def measure(given: argparse.Namespace) -> None:
     """Measure each kind, `rounds` times, and what it takes to get URLs of what is there then."""
     kinds: dict[str, tuple[list[Round], list[Round]]] = {kind: ([], []) for kind in AIMS}
-    with servers.server() as server, idle() as beside:
+    postgres = servers.embedded_postgres if given.no_sync else servers.durable_postgres
+    with postgres() as server, idle() as beside:
         for number in range(given.rounds):
             with new_database(server) as url:
-                made(url, is_synced=not given.no_sync)
+                made(url)
                 with frontier.serving(url) as one:
                     for at, (kind, (rounds, idles)) in enumerate(kinds.items()):
                         terms = (kind, at * given.urls, given.urls, given.hosts)
@@ -234,14 +235,11 @@ def measure(given: argparse.Namespace) -> None:
             report(kind, rounds, idles, AIMS[kind])
 
 
-def made(url: str, *, is_synced: bool) -> None:
+def made(url: str) -> None:
     """Make the schema in an empty database."""
     engine = engines.sync_engine(url)
     with engine.begin() as connection:
         migrate.ensure(connection, auto=True)
-        if not is_synced:
-            name = connection.engine.url.database
-            connection.execute(sa.text(f"ALTER DATABASE {name} SET synchronous_commit = off"))
     engine.dispose()
 
 

@@ -12,7 +12,6 @@ import argparse
 import math
 import statistics
 import sys
-import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,12 +25,11 @@ import grpc
 import sqlalchemy as sa
 from benchmarks.filled import emptied, loading, settle
 from conftest import new_database
-from support import frontier
+from support import frontier, servers
 from support.frontier import M
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate
-from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
 from scrapy_itemgraph.urlfrontier import v2
 
 if TYPE_CHECKING:
@@ -204,18 +202,6 @@ def scale(server: str, count: int, queues: int) -> Iterator[Scale]:
         yield Scale(count, queues, engine, served, url)
 
 
-@contextmanager
-def on_disk() -> Iterator[str]:
-    """Run PostgreSQL with its files where Python has temporary ones, as users have it."""
-    with tempfile.TemporaryDirectory(prefix="itemgraph-scale-") as name:
-        Path(name).chmod(0o711)
-        server = EmbeddedServer.start(Path(name))
-        try:
-            yield server.url
-        finally:
-            server.close()
-
-
 def tell(what: str, value: str) -> None:
     """Print a figure."""
     print(f"  {what:<44} {value}", flush=True)
@@ -295,7 +281,7 @@ def main() -> None:
         "--longest", type=float, default=300.0, help="seconds that URLs are deleted"
     )
     given = parser.parse_args()
-    with on_disk() as server:
+    with servers.durable_postgres() as server:
         for shape in given.shapes:
             queues = (SMALL // EACH, given.urls // EACH) if shape == "many" else (1, 1)
             measure(server, given.urls, queues, given)

@@ -255,6 +255,18 @@ def embedded_postgres() -> Iterator[str]:
 
 
 @contextmanager
+def durable_postgres() -> Iterator[str]:
+    """Run our embedded server on disk, which syncs each commit there as users have it."""
+    with tempfile.TemporaryDirectory(prefix="itemgraph-durable-") as name:
+        Path(name).chmod(0o711)
+        server = EmbeddedServer.start(Path(name))
+        try:
+            yield server.url
+        finally:
+            server.close()
+
+
+@contextmanager
 def unwatched(directory: Path) -> Iterator[EmbeddedServer]:
     """Run our embedded server so that nobody starts it again: for a crawl, somebody else's."""
     server = EmbeddedServer.start(directory)
