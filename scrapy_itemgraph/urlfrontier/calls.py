@@ -200,13 +200,15 @@ def unary(
 def outgoing(
     access: Access, name: str, call: Callable[[Any, Any], Awaitable[None]]
 ) -> Callable[[Any, Any], Awaitable[None]]:
-    """Return a call that sends a stream, likewise."""
+    """Return a call that sends a stream, likewise; it ends when its caller may not go on."""
 
     async def answer(asked: Any, context: Any) -> None:
-        try:
-            await access.check(name, context)
+        async def work() -> None:
             await check(asked, context)
             await call(asked, context)
+
+        try:
+            await access.during(name, context, work)
         except Exception as error:  # noqa: BLE001 - each is told
             await fail(error, context)
 
@@ -216,7 +218,7 @@ def outgoing(
 def incoming(
     access: Access, name: str, call: Callable[[AsyncIterator[Any], Any], Coroutine[Any, Any, None]]
 ) -> Callable[[AsyncIterator[Any], Any], Awaitable[None]]:
-    """Return a call that takes a stream, likewise; it ends when its caller may not go on."""
+    """Return a call that takes a stream, likewise."""
 
     async def answer(given: AsyncIterator[Any], context: Any) -> None:
         try:

@@ -100,7 +100,7 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
                 port.reflect()
         metrics = None
         if terms.metrics_port is not None:
-            context = None if terms.tls is None else terms.tls.context()
+            context = None if terms.tls is None else terms.tls.listening_context()
             scraped = Metrics(counts, access).listening(terms.host, terms.metrics_port, context)
             metrics = await ends.enter_async_context(scraped)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
@@ -12,7 +13,10 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+Taken = TypeVar("Taken")
 
 logger = logs.logger(__name__)
 
@@ -34,7 +38,7 @@ class TlsFiles:
         """
         return grpc.dynamic_ssl_server_credentials(
             self.configuration(),
-            _Renewals(self).taken,
+            partial(_Renewals(self).taken, self.configuration),
             require_client_authentication=self.client_ca is not None,
         )
 
@@ -50,8 +54,18 @@ class TlsFiles:
         ca = None if self.client_ca is None else self.client_ca.read_bytes()
         return grpc.ssl_server_certificate_configuration([pair], ca)
 
+    def listening_context(self) -> ssl.SSLContext:
+        """Return what Python listens with, by the same rules; it raises as `credentials` does."""
+        context, renewals = self.context(), _Renewals(self)
+
+        def greeted(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+            connection.context = renewals.taken(self.context) or connection.context
+
+        context.sni_callback = greeted  # it is called for each connection that is made
+        return context
+
     def context(self) -> ssl.SSLContext:
-        """Return what Python listens with, by the same rules.
+        """Return the files as Python takes them.
 
         Raises:
             ConfigurationError: as for `credentials`.
@@ -80,23 +94,23 @@ class TlsFiles:
 
 
 class _Renewals:
-    """Takes certificates that are renewed: gRPC asks for each connection that is made."""
+    """Takes certificates that are renewed, when a connection is made."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._seen = files.changed_at()
 
-    def taken(self) -> Any:
-        """Return the files if they were changed; None: what is known holds.
+    def taken(self, read: Callable[[], Taken]) -> Taken | None:
+        """Return what is read of the files if they were changed; None: what is known holds.
 
-        It is called on threads of gRPC's, and raises nothing.
+        gRPC calls it on threads of its own, and it raises nothing.
         """
         changed_at = self._files.changed_at()
         if changed_at == self._seen:
             return None
         self._seen = changed_at
         try:
-            return self._files.configuration()
+            return read()
         except (ConfigurationError, OSError) as error:
             logger.warning("The certificate of before is served on: %s", error)
             return None

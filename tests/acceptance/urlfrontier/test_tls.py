@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grpc
+import httpx
 import pytest
 from support import certificates, frontier
 from support.frontier import Client, discovered
@@ -55,20 +56,30 @@ def test_a_client_with_a_certificate_needs_no_token(database, authority, tmp_pat
 def test_a_certificate_is_renewed_while_it_serves(database, authority):
     """UF-1: a server takes the certificate that its files have when a client connects."""
     pair = authority.pair("server")
-    with frontier.serving(database, *tls(pair)) as served:
+    with frontier.serving(database, "--metrics-port", "0", *tls(pair)) as served:
+        scrape(served, authority)
         with Client(served.address, credentials=trusting(authority)) as client:
             assert outcome(client)[0] is OK
         pair.key.write_bytes(b"half of a renewal")
         with Client(served.address, credentials=trusting(authority)) as client:
             assert outcome(client)[0] is OK
+        scrape(served, authority)
         renewed = certificates.Authority(authority.path.parent, "renewed")
         renewed.pair("server")
         with Client(served.address, credentials=trusting(renewed)) as client:
             assert outcome(client)[0] is OK
+        scrape(served, renewed)
         code, said = served.stop()
 
     assert code == 0
     assert "server.key" in said
+
+
+def scrape(served, authority):
+    """Read the numbers of a server whose certificate an authority signed."""
+    context = certificates.trusting(authority.path)
+    answer = httpx.get(f"https://{served.said['metrics']}/metrics", verify=context)
+    assert answer.status_code == 200
 
 
 def test_files_that_are_no_certificate_are_one_line(authority, tmp_path):
