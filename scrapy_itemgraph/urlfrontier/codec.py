@@ -23,7 +23,7 @@ from scrapy_itemgraph.model.frontier import (
 from scrapy_itemgraph.urlfrontier.puts import Batch, Item
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from scrapy_itemgraph.model.frontier import HandedURL, KnownURL, Metadata, Stats, Status
     from scrapy_itemgraph.urlfrontier.descriptors import Api
@@ -67,27 +67,17 @@ class Codec(ABC):
             return Item(name, "", None)
         part = getattr(message, kind)
         date = part.refetchable_from_date if kind == "known" else None
-        return Item(name or part.info.url, self.crawl(part.info), self.put(part.info, date))
+        return self.info_item(name or part.info.url, part.info, date)
+
+    def info_item(self, name: str, info: Any, refetchable_from: int | None) -> Item:
+        """Return what is put by a URLInfo, and is acked by a name."""
+        crawl = self.crawl(info)
+        return Item(name, crawl, _put(info, crawl, refetchable_from))
 
     def batch(self, message: Any) -> Batch:
         """Read a batch of PutDiscovered."""
-        items = [Item("", self.crawl(info), self.put(info, None)) for info in message.items]
+        items = [self.info_item("", info, None) for info in message.items]
         return Batch(getattr(message, self.NAME), items)
-
-    def put(self, info: Any, refetchable_from: int | None) -> PutURL | None:
-        """Return the URL that is put; None: it cannot be stored, or has no queue."""
-        url, key = info.url, info.key
-        derived = key_of(url)
-        key = key or derived
-        metadata = _metadata(info.metadata)
-        if not (url and key and is_usable_key(key) and _is_storable(self.crawl(info), metadata)):
-            return None
-        try:
-            input_checks.check_id(item_name(url, key, derived))
-            input_checks.check_text(key, "the key")
-        except (InvalidIdError, InvalidDataError):
-            return None
-        return PutURL(url, key, metadata, refetchable_from)
 
     def request(self, message: Any) -> Request | None:
         """Read what GetURLs asks for; None: a key without a crawl, which has no URLs."""
@@ -198,8 +188,20 @@ def texts(message: Any) -> Iterator[str]:
     return (value for _, value in message.ListFields() if isinstance(value, str))
 
 
-def _metadata(given: Mapping[str, Any]) -> dict[str, list[str]]:
-    return {name: list(values.values) for name, values in given.items()}
+def _put(info: Any, crawl: str, refetchable_from: int | None) -> PutURL | None:
+    """Return the URL that is put; None: it cannot be stored, or has no queue."""
+    url, key = info.url, info.key
+    derived = key_of(url)
+    key = key or derived
+    metadata = {name: list(values.values) for name, values in info.metadata.items()}
+    if not (url and key and is_usable_key(key) and _is_storable(crawl, metadata)):
+        return None
+    try:
+        input_checks.check_id(item_name(url, key, derived))
+        input_checks.check_text(key, "the key")
+    except (InvalidIdError, InvalidDataError):
+        return None
+    return PutURL(url, key, metadata, refetchable_from)
 
 
 def _is_storable(crawl: str, metadata: Metadata) -> bool:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.exceptions import InvalidDataError
 from scrapy_itemgraph.urlfrontier import descriptors
 from scrapy_itemgraph.urlfrontier.codec import LEVELS, Codec, counts
-from scrapy_itemgraph.urlfrontier.puts import Item
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from scrapy_itemgraph.model.frontier import HandedURL, KnownURL, Stats, Status
+    from scrapy_itemgraph.urlfrontier.puts import Item
 
 API = descriptors.load("urlfrontier_v3", "urlfrontier.v3.URLFrontier")
 # The package that the proposal shares with version 2.6, so that a port speaks one of both there.
@@ -34,8 +34,7 @@ class V3(Codec):
         """Read an item of PutURLs; a URL alone was discovered."""
         if message.HasField("item"):
             return self.url_item(message.item)
-        info = message.url
-        return Item(info.url, self.crawl(info), self.put(info, None))
+        return self.info_item(message.url.url, message.url, None)
 
     def deleted_crawl(self, message: Any) -> str:
         """Return the crawl that DeleteCrawl names."""
