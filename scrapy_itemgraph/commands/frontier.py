@@ -133,6 +133,7 @@ def frontier(call: Call) -> None:
         advertised=given.advertise,
         reflects=given.reflection,
         v3_port=_v3_port(given),
+        may_lack_v3_port=given.v3_port is None,
         access=access,
         tls=tls,
         shares_port=given.share_port,

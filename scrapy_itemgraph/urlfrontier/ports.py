@@ -66,12 +66,13 @@ class Place:
 class Port:
     """A port: a gRPC server of its own, for these know paths, and no ports."""
 
-    def __init__(self, place: Place, paths: Sequence[Path]) -> None:
+    def __init__(self, place: Place, paths: Sequence[Path], *, is_optional: bool = False) -> None:
         """Take where it is; it listens from `listen` on, and answers when its server is started."""
         # Unless it is told, gRPC shares the port with any other server that does.
         options = [*OPTIONS, ("grpc.so_reuseport", int(place.is_shared))]
         self.server = grpc.aio.server(options=options)
         self.address = ""
+        self.is_optional = is_optional
         self._place = place
         self._paths = paths
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
 from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled
@@ -37,7 +37,8 @@ RESUME_EVERY = 60.0  # seconds between two looks for deletions of servers that a
 class Terms:
     """Where a server listens, for whom, and what it tells.
 
-    At `v3_port` the path of version 2.6 speaks the shapes of version 3; None: nowhere.
+    At `v3_port` the path of version 2.6 speaks the shapes of version 3; None: nowhere. A server
+    that `may_lack_v3_port` goes without where that is taken.
     `advertised` is where its clients reach it, HOST:PORT; None: where it listens. One that
     `reflects` tells tools such as grpcurl what it speaks. One that `shares_port` listens where
     others that do so listen on this machine, and each connection is one's of them.
@@ -48,6 +49,7 @@ class Terms:
     advertised: str | None = None
     reflects: bool = False
     v3_port: int | None = None
+    may_lack_v3_port: bool = False
     access: AccessTerms = NOBODY_ELSE
     tls: TlsFiles | None = None
     shares_port: bool = False
@@ -83,10 +85,7 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stopping.set)
     async with AsyncExitStack() as ends:
-        listening = _ports(terms)
-        for port in listening:
-            ends.push_async_callback(port.server.stop, None)
-            port.listen()
+        listening = _listening(terms, ends)
         address = listening[0].address
         advertised = terms.advertised or address
         graph = await FrontierGraph.open(settings, address=advertised)
@@ -115,7 +114,7 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
             Served(
                 address=address,
                 advertised=advertised,
-                v3_address=None if terms.v3_port is None else listening[-1].address,
+                v3_address=listening[1].address if len(listening) > 1 else None,
                 metrics=metrics,
                 has_tokens=access.has_tokens,
             )
@@ -133,13 +132,29 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
         await streams.finish()
 
 
+def _listening(terms: Terms, ends: AsyncExitStack) -> list[Port]:
+    """Listen at the ports, the first of which is that of version 2.6, until the end."""
+    found = []
+    for port in _ports(terms):
+        ends.push_async_callback(port.server.stop, None)
+        try:
+            port.listen()
+        except OperationError as error:
+            if not port.is_optional:
+                raise
+            logger.warning("There is no port for version 3 alone: %s", error)
+        else:
+            found.append(port)
+    return found
+
+
 def _ports(terms: Terms) -> list[Port]:
     """Return the port of version 2.6, and that of version 3 if it has one."""
     place = Place(host=terms.host, number=terms.port, tls=terms.tls, is_shared=terms.shares_port)
     found = [Port(place, ports.OF_V2)]
     if terms.v3_port is not None:
         there = replace(place, number=terms.v3_port, option="--v3-port")
-        found.append(Port(there, ports.OF_V3))
+        found.append(Port(there, ports.OF_V3, is_optional=terms.may_lack_v3_port))
     return found
 
 

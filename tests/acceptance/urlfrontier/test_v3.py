@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import socket
+from contextlib import suppress
 
 import grpc
 import pytest
@@ -117,6 +119,24 @@ def test_without_version_3_there_is_one_port(database):
         port = served.address.rpartition(":")[2]
         line = frontier.refusal(database, "--v3-port", port)
     assert f"port {port}: Address already in use; --v3-port N" in line
+    assert "exclude each other" in frontier.refusal(None, "--no-v3", "--v3-port", "0")
+
+
+def test_a_second_server_needs_no_second_port(database):
+    """UF-16: where 7072 is taken, and nobody asked for it, a server warns and goes without."""
+    with socket.socket() as taken, socket.socket() as free:
+        with suppress(OSError):  # somebody has it
+            taken.bind(("127.0.0.1", 7072))
+            taken.listen()
+        free.bind(("127.0.0.1", 0))
+        number = str(free.getsockname()[1])
+        free.close()
+        with frontier.serving(database, "--port", number) as served:
+            assert served.said["v3_address"] is None
+            assert served.client.put(discovered(A)) == [(A, "OK")]
+            code, said = served.stop()
+    assert code == 0
+    assert "port 7072: Address already in use" in said
 
 
 def test_a_url_alone_was_discovered(own):
