@@ -56,7 +56,7 @@ MOMENTS = {
     "it looks for the dead": dead_processes.LOST,
     "it looks for orphans": dead_processes.ORPHANS,
     "it adds work": refresh.INSERT_WORK,
-    "it withdraws work": refresh.WITHDRAW,
+    "it withdraws work": refresh.AWAIT,
 }
 _APART = 100  # ticks between two transactions: one may have several executions
 

@@ -106,7 +106,7 @@ BUDGETS = {
     "refresh.TRACKS_DEPTH": 10,
     "refresh.STANDING": 120,
     "refresh.WANTED": 2_000,
-    "refresh.WITHDRAW_AT_ONCE": 210,
+    "refresh.WITHDRAW": 210,
     "runs.REMAINING": 1_500,
     "runs.UNSETTLED": 20,
     "pick_work.FREE_ITEMS": 40,

@@ -20,6 +20,7 @@ from scrapy_itemgraph.store.items import DROP_NAMES
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 from scrapy_itemgraph.store.urls import completions
+from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -63,12 +64,13 @@ LOCK_ITEMS = text("""
     FOR UPDATE OF i
 """)
 
-DROP_WORK = text("""
-    DELETE FROM work WHERE ctid = ANY (ARRAY(
-        SELECT w.ctid FROM unnest(CAST(:items AS bigint[])) AS gone(id)
-        JOIN work w ON w.item_id = gone.id
-        WHERE w.token IS NULL
-        FOR UPDATE OF w))
+# Unclaimed work. It is deleted by a statement of its own, which sees what was handed out while this
+# one waited.
+WORK = text("""
+    SELECT w.item_id, w.task_id FROM unnest(CAST(:items AS bigint[])) AS gone(id)
+    JOIN work w ON w.item_id = gone.id
+    WHERE w.token IS NULL
+    FOR UPDATE OF w
 """)
 
 DROP_ATTEMPTS = text("""
@@ -200,7 +202,8 @@ def _delete(connection: Connection, crawl: SharedCrawl, scope: Scope, wanted: Se
     counted = completions.of_items(connection, gone["items"], scope.task_id)
     names = sorted(connection.execute(NAMES, gone).scalars())
     connection.execute(DROP_NAMES, {"crawl": scope.crawl_id, "keys": names})
-    connection.execute(DROP_WORK, gone)
+    work = connection.execute(WORK, gone)
+    refresh.withdraw(connection, [(row.item_id, row.task_id) for row in work])
     connection.execute(DROP_ATTEMPTS, gone)
     if crawl.tracks_depth:
         links.record(connection, scope.crawl_id, links.Found(gone=set(gone["items"])))

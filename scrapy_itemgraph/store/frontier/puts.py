@@ -294,12 +294,9 @@ class _Batch:
     def overwrite(self, told: Sequence[URL]) -> set[str]:
         """Write what is known of URLs that are there; return those whose item was deleted."""
         connection = self._connection
-        asked = {"crawl": self._crawl.id, "keys": text_array(one.name_key for one in told)}
-        owners = {row.name: row.item_id for row in connection.execute(OWNERS, asked)}
-        there = set(items.lock_items(connection, owners.values()))
+        owners = self._locked(told)
         # Of several names of an item the last counts.
-        found = {owners[one.name]: one for one in told if owners.get(one.name) in there}
-        given = sorted(found.items())
+        given = sorted({owners[one.name]: one for one in told if one.name in owners}.items())
         numbers = [number for number, _ in given]
         states = {
             one.id: one
@@ -325,7 +322,23 @@ class _Batch:
             self._count((one for one in given if one[0] not in comes), states)
             if tally is not None:
                 self._completed.update(tally.more())
-        return {one.name for one in told if owners.get(one.name) not in there}
+        return {one.name for one in told if one.name not in owners}
+
+    def _locked(self, told: Sequence[URL]) -> dict[str, int]:
+        """Lock the items of URLs; return them by the names that are still taken.
+
+        An item that was merged into another one while we waited gave that its names.
+        """
+        owners: dict[str, int] = {}
+        missing = list(told)
+        while missing:
+            asked = {"crawl": self._crawl.id, "keys": text_array(one.name_key for one in missing)}
+            rows = self._connection.execute(OWNERS, asked)
+            found = {row.name: row.item_id for row in rows}
+            there = set(items.lock_items(self._connection, found.values()))
+            owners |= {name: item for name, item in found.items() if item in there}
+            missing = [one for one in missing if one.name in found and one.name not in owners]
+        return owners
 
     def _schedule(self, given: Sequence[tuple[int, URL]], states: Mapping[int, State]) -> None:
         """Have URLs wait for their dates, or be completed; `states` are of those that were."""

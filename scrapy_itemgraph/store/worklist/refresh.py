@@ -128,8 +128,8 @@ INSERT_WORK = text("""
 
 WORK = "work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)"
 
-# Unclaimed work that no longer stands; what a claim is looking at just now is left for WITHDRAW.
-WITHDRAW_AT_ONCE = text("""
+# Unclaimed work that no longer stands, but for what somebody has locked just now.
+WITHDRAW = text("""
     DELETE FROM work WHERE ctid = ANY (ARRAY(
         SELECT w.ctid
         FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
@@ -138,13 +138,14 @@ WITHDRAW_AT_ONCE = text("""
         FOR UPDATE OF w SKIP LOCKED))
 """)
 
-WITHDRAW = text("""
-    DELETE FROM work WHERE ctid = ANY (ARRAY(
-        SELECT w.ctid
-        FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
-        JOIN work w ON w.item_id = gone.item_id AND w.task_id = gone.task_id
-        WHERE w.token IS NULL
-        FOR UPDATE OF w))
+# Waits for who has it locked: it is claimed then, or it is put off, and ours to withdraw. A
+# statement that did both would not see a row that was put off while it waited.
+AWAIT = text("""
+    SELECT w.item_id
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS gone(item_id, task_id)
+    JOIN work w ON w.item_id = gone.item_id AND w.task_id = gone.task_id
+    WHERE w.token IS NULL
+    FOR UPDATE OF w
 """)
 
 # Unclaimed work whose queue, kind or place changed.
@@ -288,11 +289,12 @@ def _refresh(
 
 
 def withdraw(connection: Connection, pairs: Collection[Pair]) -> None:
-    """Delete unclaimed work; a claim that holds a row for the moment is waited for."""
+    """Delete unclaimed work; who holds a row for the moment is waited for."""
     if not pairs:
         return
     gone = {"items": [item for item, _ in pairs], "tasks": [task for _, task in pairs]}
-    if connection.execute(WITHDRAW_AT_ONCE, gone).rowcount < len(pairs):
+    if connection.execute(WITHDRAW, gone).rowcount < len(pairs):
+        connection.execute(AWAIT, gone)
         connection.execute(WITHDRAW, gone)
 
 

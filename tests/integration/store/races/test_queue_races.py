@@ -202,7 +202,7 @@ def test_work_withdrawn_while_it_is_being_claimed_is_neither_left_nor_lost(
     worker = crawl.worker()
     crawl.seed(book("A"))
     if not cured:
-        monkeypatch.setattr(refresh, "WITHDRAW", refresh.WITHDRAW_AT_ONCE)
+        monkeypatch.setattr(refresh, "AWAIT", refresh.WITHDRAW)
 
     (claim,) = claimer.run(crawl.claim, worker)
     removing = tagger.start(crawl.operate, RemoveTag("book", id="A"))
