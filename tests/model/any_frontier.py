@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import sqlalchemy as sa
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from model.frontier_model import DAY, DEFAULT, Asked, Frontier, Item, Listed, Numbers, crawl_of
 from support import frontier, moved_clocks, oracle
 from support.frontier import M
@@ -64,7 +64,19 @@ offsets = st.sampled_from([-10_000, -1, 0, 0, 1, 2, 5, 40])
 dates = st.sampled_from([0, 0, 0, 1, 2, 2**31 + 5, 2**64 - 1])
 few = st.sampled_from([0, 0, 1, 1, 2, 3])
 holds = st.sampled_from([0, 1, 2, 600])
-delays = st.sampled_from([0, 1, 2, 60])
+requests = st.builds(
+    Asked,
+    st.none() | st.sampled_from([DEFAULT, DEFAULT, "", "other", "none"]),
+    st.sampled_from(["", "", "", "a.example", "b.example", "k:%", "none"]),
+    few,
+    few,
+    holds,
+)
+settings = st.one_of(
+    st.tuples(st.just("delay"), st.sampled_from([0, 1, 2, 60])),
+    st.tuples(st.just("block"), st.sampled_from([None, -1, 0, 1, 30, DAY])),
+    st.tuples(st.just("limit"), st.integers(0, 3)),
+)
 pages = st.tuples(st.integers(0, 3), st.integers(0, 3))  # where it begins, and its size
 sides = st.integers(0, SERVERS - 1)
 rarely = st.sampled_from([False] * 9 + [True])
@@ -167,9 +179,21 @@ class AnyFrontier(RuleBasedStateMachine):
 
     servers: Servers
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(dates=st.lists(st.sampled_from([None, None, 0, 1, 5]), min_size=12, max_size=12))
+    def begin(self, dates: list[int | None]) -> None:
+        """Have some queues with some URLs: new ones, completed ones, and dated ones."""
         self.model = Frontier(self.servers.begin_anew(), SERVERS)
+        self.steps = 0
+        places = [*[("a.example", DEFAULT), ("b.example", DEFAULT), ("k:%", DEFAULT)] * 3]
+        places += [("a.example", "other"), ("b.example", "other"), ("a.example", "other")]
+        self._put(
+            0,
+            [
+                Item(f"http://a.example/{at % 5}", key, crawl, (), date)
+                for at, ((key, crawl), date) in enumerate(zip(places, dates, strict=True))
+            ],
+        )
+        self._let_pass(2)
 
     # What is put
 
@@ -179,18 +203,15 @@ class AnyFrontier(RuleBasedStateMachine):
         sent = [_message(one, name) for name, one in named.items()]
         assert dict(self.servers.client(side).put(*sent)) == expected
 
-    @rule(side=sides, given=items())
-    def put(self, side: int, given: list[tuple[Item, int | None]]) -> None:
-        """Put URLs, discovered and known ones."""
-        now = self.model.now
-        self._put(
-            side,
-            [one if by is None else one._replace(date=now + by) for one, by in given],
-        )
-
-    @rule(side=sides, given=items(), crawl=given_crawls)
-    def put_batch(self, side: int, given: list[tuple[Item, int | None]], crawl: str) -> None:
-        """Put discovered URLs at once."""
+    @rule(side=sides, given=items(), crawl=st.none() | given_crawls)
+    def put(self, side: int, given: list[tuple[Item, int | None]], crawl: str | None) -> None:
+        """Put URLs, discovered and known ones; of one crawl alone: discovered ones, at once."""
+        if crawl is None:
+            now = self.model.now
+            self._put(
+                side, [one if by is None else one._replace(date=now + by) for one, by in given]
+            )
+            return
         discovered = [one._replace(date=None, crawl=crawl) for one, _ in given]
         batch = M["DiscoveredBatch"](ID="b", items=[_info(one) for one in discovered])
         told = self.servers.client(side).put_batches(batch, M["DiscoveredBatch"](ID="probe"))
@@ -214,62 +235,87 @@ class AnyFrontier(RuleBasedStateMachine):
         self.model.hand_out(asked, side, [(one.crawlID, one.key, one.url) for one in got])
         return got
 
-    @rule(side=sides, crawl=st.none() | asked_crawls, of_each=few, queues=few, hold=holds)
-    def get(self, side: int, crawl: str | None, of_each: int, queues: int, hold: int) -> None:
-        """Get URLs of a crawl, or of any."""
-        self._get(side, Asked(crawl, "", of_each, queues, hold))
+    @rule(side=sides, asked=requests)
+    def get(self, side: int, asked: Asked) -> None:
+        """Get URLs of a queue, of a crawl, or of any."""
+        self._get(side, asked)
 
-    @rule(side=sides, crawl=st.none() | asked_crawls, key=asked_keys, of_each=few, hold=holds)
-    def get_of_queue(self, side: int, crawl: str | None, key: str, of_each: int, hold: int) -> None:
-        """Get URLs of one queue."""
-        self._get(side, Asked(crawl, key, of_each, 0, hold))
-
-    @rule(sides=st.tuples(sides, sides), of_each=few, by=st.sampled_from([None, 0, 0, 5]))
-    def fetch(self, sides: tuple[int, int], of_each: int, by: int | None) -> None:
-        """Get URLs, and put them as a crawler does that has fetched them."""
-        got = self._get(sides[0], Asked(None, "", of_each, 0, 60))
-        date = 0 if by is None else self.model.now + by
-        self._put(
-            sides[1],
-            [Item(one.url, one.key, one.crawlID, _metadata(one), date) for one in got],
-        )
+    @rule(
+        two=st.tuples(sides, sides),
+        asked=requests,
+        rounds=st.integers(1, 4),
+        by=st.sampled_from([None, 0, 0, 3]),
+        seconds=st.integers(0, 3),
+    )
+    def crawl_on(
+        self, two: tuple[int, int], asked: Asked, rounds: int, by: int | None, seconds: int
+    ) -> None:
+        """Get URLs, and put them as a crawler does that has fetched them, again and again."""
+        for _ in range(rounds):
+            got = self._get(two[0], asked)
+            date = 0 if by is None else self.model.now + by
+            fetched = [Item(one.url, one.key, one.crawlID, _metadata(one), date) for one in got]
+            if fetched:
+                found = Item(f"{fetched[0].url}/more", fetched[0].key, fetched[0].crawl)
+                self._put(two[1], [*fetched, found])
+            self._let_pass(seconds)
 
     # What is set
 
-    @rule(side=sides, crawl=asked_crawls, key=scopes, seconds=delays)
-    def set_delay(self, side: int, crawl: str, key: str, seconds: int) -> None:
+    def _set_delay(self, side: int, crawl: str, key: str, seconds: int) -> None:
         self.model.set_delay(crawl, key, seconds)
         self._ask(side, "SetDelay", crawlID=crawl, key=key, delay_requestable=seconds)
 
-    @rule(
-        side=sides,
-        crawl=asked_crawls,
-        key=asked_keys,
-        by=st.sampled_from([None, -1, 0, 1, 30, DAY]),
-    )
-    def block(self, side: int, crawl: str, key: str, by: int | None) -> None:
+    def _block(self, side: int, crawl: str, key: str, by: int | None) -> None:
         moment = 0 if by is None else self.model.now + by
         self.model.block(crawl, key, moment)
         self._ask(side, "BlockQueueUntil", crawlID=crawl, key=key, time=moment)
 
-    @rule(side=sides, crawl=asked_crawls, key=asked_keys, limit=st.integers(0, 3))
-    def limit(self, side: int, crawl: str, key: str, limit: int) -> None:
+    def _limit(self, side: int, crawl: str, key: str, limit: int) -> None:
         is_there = self.model.limit(crawl, key, limit)
         fields = {"crawlID": crawl, "key": key, "limit": limit}
         assert self._refusal(side, "SetCrawlLimit", **fields) == (
             None if is_there else grpc.StatusCode.NOT_FOUND
         )
 
-    @rule(side=sides, state=st.sampled_from([False, True, True]), local=st.booleans())
-    def set_active(self, side: int, state: bool, local: bool) -> None:
+    def _set_active(self, side: int, *, state: bool, local: bool) -> None:
         self.model.set_active(side, state=state, local=local)
         self._ask(side, "SetActive", state=state, local=local)
+
+    @rule(side=sides, crawl=asked_crawls, key=scopes, what=settings)
+    def set_something(self, side: int, crawl: str, key: str, what: tuple[str, int | None]) -> None:
+        """Set a delay, a block or a limit of a queue, or the delay of all."""
+        how, number = what
+        if how == "block":
+            self._block(side, crawl, key or "none", number)
+        elif how == "limit":
+            self._limit(side, crawl, key or "none", number or 0)
+        else:
+            self._set_delay(side, crawl, key, number or 0)
+
+    @rule(side=sides, local=st.booleans(), asked=requests, how_it_ends=st.sampled_from("ssgn"))
+    def pause(self, side: int, local: bool, asked: Asked, how_it_ends: str) -> None:
+        """Pause a server or all, look who gives URLs, and mostly resume it, or all."""
+        self._set_active(side, state=False, local=local)
+        for one in range(SERVERS):
+            self._get(one, asked)
+        self._compare_activity()
+        if how_it_ends != "n":
+            self._set_active(side, state=True, local=local and how_it_ends == "s")
+            self._compare_activity()
+
+    def _compare_activity(self) -> None:
+        for side, local in ((0, False), (0, True), (1, True)):
+            told = self._ask(side, "GetActive", local=local).state
+            assert told == self.model.are_all_active(side, local=local)
 
     @rule(
         side=sides,
         at=st.integers(0, 5),
         how=st.sampled_from(["block", "delay", "limit", "hold"]),
-        then=st.sampled_from(["delete", "delete all", "put", "purge", "age", "let go", "wait"]),
+        then=st.sampled_from(
+            ["delete", "delete all", "put", "purge", "age", "let go", "wait", "wait"]
+        ),
     )
     def shut_and_open(self, side: int, at: int, how: str, then: str) -> None:
         """Have a queue looked into in vain, then do what may open it, and look again."""
@@ -280,23 +326,23 @@ class AnyFrontier(RuleBasedStateMachine):
         url = f"http://{crawl}/{at % 2}"
         self._put(side, [Item(url, key, crawl, (), 0), Item(f"{url}/more", key, crawl)])
         shut = {
-            "block": lambda: self.block(side, crawl, key, 40),
-            "delay": lambda: (self.set_delay(side, crawl, key, 60), self._get(side, Asked(crawl))),
-            "limit": lambda: self.limit(side, crawl, key, 1),
+            "block": lambda: self._block(side, crawl, key, 40),
+            "delay": lambda: (self._set_delay(side, crawl, key, 60), self._get(side, Asked(crawl))),
+            "limit": lambda: self._limit(side, crawl, key, 1),
             "hold": lambda: self._get(side, Asked(crawl, key, 1, 0, 600)),
         }
         opened = {
-            "delete": lambda: self.delete_queue(side, crawl, key),
-            "delete all": lambda: self.delete_crawl(side, crawl),
+            "delete": lambda: self._delete_queue(side, crawl, key),
+            "delete all": lambda: self._delete_crawl(side, crawl),
             "put": lambda: self._put(side, [Item(url, key, crawl, (), 1)]),
-            "purge": lambda: (self.let_time_pass(1), self.purge(side, crawl, key, 0)),
-            "age": lambda: self.age(crawl, 45),
+            "purge": lambda: (self._let_pass(1), self._purge(side, crawl, key, 0)),
+            "age": lambda: self._age(crawl, 45),
             "let go": lambda: (
-                self.block(side, crawl, key, None),
-                self.limit(side, crawl, key, 0),
-                self.set_delay(side, crawl, key, 0),
+                self._block(side, crawl, key, None),
+                self._limit(side, crawl, key, 0),
+                self._set_delay(side, crawl, key, 0),
             ),
-            "wait": lambda: self.let_time_pass(61),
+            "wait": lambda: self._wait_until_it_opens(side, crawl, key),
         }
         shut[how]()
         self._get(side, Asked(crawl, "", 1))
@@ -304,43 +350,73 @@ class AnyFrontier(RuleBasedStateMachine):
         self._put(side, [Item(f"{url}/again", key, crawl)])
         self._get(1 - side, Asked(crawl))
 
+    def _wait_until_it_opens(self, side: int, crawl: str, key: str) -> None:
+        """Look into a queue in the last second of its block, delay and holds, and go on."""
+        queue = self.model.crawls[crawl][key]
+        held = [one.held_until for one in queue.urls.values()]
+        for moment in sorted({self.model.opens_at(queue), *held}):
+            for second in (moment - 1, moment):
+                if second > self.model.now:
+                    self._let_pass(second - self.model.now)
+                self._get(side, Asked(crawl, key, 0, 0, 5))
+
     # What is forgotten
 
-    @rule(side=sides, crawl=asked_crawls, key=scopes)
-    def delete_queue(self, side: int, crawl: str, key: str) -> None:
+    def _delete_queue(self, side: int, crawl: str, key: str) -> None:
         told = self._ask(side, "DeleteQueue", crawlID=crawl, key=key).value
         assert told == self.model.delete_queue(crawl, key)
 
-    @rule(side=sides, crawl=asked_crawls)
-    def delete_crawl(self, side: int, crawl: str) -> None:
+    def _delete_crawl(self, side: int, crawl: str) -> None:
         told = self._ask(side, "DeleteCrawl", value=crawl).value
         assert told == self.model.delete_crawl(crawl)
 
-    @rule(side=sides, crawl=asked_crawls, key=scopes, days=st.sampled_from([0, 0, 1, 2]))
-    def purge(self, side: int, crawl: str, key: str, days: int) -> None:
+    def _purge(self, side: int, crawl: str, key: str, days: int) -> None:
         told = self._ask(side, "PurgeURLs", crawlID=crawl, key=key, days=days).value
         assert told == self.model.purge(crawl, key, days)
 
+    @rule(
+        side=sides,
+        crawl=asked_crawls,
+        key=scopes,
+        how=st.sampled_from(["queue", "queue", "crawl", "0 days", "1 day", "2 days"]),
+    )
+    def forget(self, side: int, crawl: str, key: str, how: str) -> None:
+        """Delete a queue or a crawl, or purge what is old."""
+        if how == "queue":
+            self._delete_queue(side, crawl, key)
+        elif how == "crawl":
+            self._delete_crawl(side, crawl)
+        else:
+            self._purge(side, crawl, key, int(how[0]))
+
     # Time, and servers that end
 
-    @rule(seconds=st.sampled_from([1, 1, 2, 2, 3, 6, 31, 700, DAY + 1]))
-    def let_time_pass(self, seconds: int) -> None:
-        self.model.let_pass(seconds)
-        assert self.servers.let_pass(seconds) == self.model.now
+    def _let_pass(self, seconds: int) -> None:
+        if seconds:
+            self.model.let_pass(seconds)
+            assert self.servers.let_pass(seconds) == self.model.now
 
-    @rule(off=st.sampled_from([-1, 0, 0, 1]))
-    def let_time_pass_to_what_comes_next(self, off: int) -> None:
-        """Go to the second at which something may be handed out, or to that before or after."""
-        seconds = self.model.next_change()
-        if seconds is not None and 0 < seconds + off < 10 * DAY:
-            self.let_time_pass(seconds + off)
-
-    @rule(crawl=st.sampled_from(CRAWLS), seconds=st.sampled_from([1, 5, 45, 2 * DAY]))
-    def age(self, crawl: str, seconds: int) -> None:
+    def _age(self, crawl: str, seconds: int) -> None:
         self.model.age(crawl, seconds)
         self.servers.age(crawl, seconds)
 
-    @precondition(lambda self: any(self.model.queues()))
+    @rule(seconds=st.sampled_from([1, 2, 3, 6, 31, 700, DAY + 1]))
+    def let_time_pass(self, seconds: int) -> None:
+        self._let_pass(seconds)
+
+    @rule(off=st.sampled_from([-1, 0, 0, 1]), asked=requests)
+    def let_time_pass_to_what_comes_next(self, off: int, asked: Asked) -> None:
+        """Go to the second at which something may be handed out, or to that before or after."""
+        seconds = self.model.next_change()
+        if seconds is not None and 0 < seconds + off < 10 * DAY:
+            self._let_pass(seconds + off)
+        self._get(0, asked)
+
+    @rule(crawl=st.sampled_from(CRAWLS), seconds=st.sampled_from([1, 5, 45, 2 * DAY]))
+    def age(self, crawl: str, seconds: int) -> None:
+        """Have a crawl be older than it is."""
+        self._age(crawl, seconds)
+
     @rule(side=sides, how=st.sampled_from([signal.SIGTERM, signal.SIGKILL]), is_meant=rarely)
     def restart(self, side: int, how: signal.Signals, is_meant: bool) -> None:
         """Have another server in the place of one; its own pause ends with it."""
@@ -391,7 +467,8 @@ class AnyFrontier(RuleBasedStateMachine):
 
     @rule(side=sides, crawl=asked_crawls, key=given_keys, url=urls)
     def look_at_a_url(self, side: int, crawl: str, key: str, url: str) -> None:
-        """Ask for what is known of a URL, which may not be there, or have no queue."""
+        """Ask for a URL, which may not be there, or have no queue; and how many its queue has."""
+        assert self._numbers(side, crawl, key) == self.model.numbers(crawl, key)
         fields = {"crawlID": crawl, "key": key, "url": url}
         item = Item(url, key, crawl)
         if not item.queue:
@@ -407,20 +484,15 @@ class AnyFrontier(RuleBasedStateMachine):
         else:
             assert self._refusal(side, "GetURLStatus", **fields) is grpc.StatusCode.NOT_FOUND
 
-    @rule(side=sides, crawl=asked_crawls, key=asked_keys)
-    def number_a_queue(self, side: int, crawl: str, key: str) -> None:
-        assert self._numbers(side, crawl, key) == self.model.numbers(crawl, key)
-
     @invariant()
     def they_are_the_same(self) -> None:
-        """Compare crawls, queues, URLs and numbers of all crawls."""
-        there = sorted(self.model.crawls)
-        assert sorted(self._ask(0, "ListCrawls").values) == there
-        for side, local in ((0, False), (0, True), (1, True)):
-            told = self._ask(side, "GetActive", local=local).state
-            assert told == self.model.are_all_active(side, local=local)
+        """Compare numbers of all crawls, and from time to time crawls, queues and URLs."""
+        self.steps += 1
         for side, crawl in enumerate(CRAWLS):
             assert self._numbers(side, crawl) == self.model.numbers(crawl)
+            if self.steps % 4:
+                continue
+            assert sorted(self._ask(side, "ListCrawls").values) == sorted(self.model.crawls)
             found = sorted(self._listed(side, crawlID=crawl, size=ALL))
             assert found == self.model.listed(crawl, any_case=False)
             keys = self._ask(side, "ListQueues", crawlID=crawl, size=ALL, include_inactive=True)

@@ -188,7 +188,7 @@ class Frontier:
     def held(self, queue: Queue) -> int:
         return sum(map(self.is_held, queue.urls.values()))
 
-    def _opens_at(self, queue: Queue) -> int:
+    def opens_at(self, queue: Queue) -> int:
         """Return the first second at which a queue is neither blocked nor waits for its delay."""
         delay = self.default_delay if queue.delay is None else queue.delay
         return max(queue.blocked_until, queue.last_served + delay) + 1
@@ -238,7 +238,7 @@ class Frontier:
         return {
             name: due
             for name, queue in scope.items()
-            if self._opens_at(queue) <= self.now
+            if self.opens_at(queue) <= self.now
             and not queue.is_full
             and not self._is_enough_held(queue, asked)
             and (due := self.due(queue))
@@ -251,7 +251,7 @@ class Frontier:
         """Have queues that were perhaps looked into in vain not looked into for a while."""
         for queue in scope.values():
             rests = 0
-            if self._opens_at(queue) <= self.now:
+            if self.opens_at(queue) <= self.now:
                 if queue.is_full:
                     rests = RESTS_WHEN_FULL
                 elif self._is_enough_held(queue, asked):
@@ -369,7 +369,7 @@ class Frontier:
 
     def next_change(self) -> int | None:
         """Return in how many seconds something may be handed out that may not be now."""
-        moments = [self._opens_at(queue) for queue in self.queues()]
+        moments = [self.opens_at(queue) for queue in self.queues()]
         moments += [
             moment
             for queue in self.queues()

@@ -115,6 +115,18 @@ HELD = text("""
     FROM unnest(CAST(:queues AS int[])) AS queue(id)
 """)
 
+# Queues that have something to hand out.
+READY = text(f"""
+    SELECT queue.id FROM unnest(CAST(:queues AS int[])) AS queue(id)
+    WHERE EXISTS (
+        SELECT FROM unnest(CAST(:kinds AS int[])) AS open(kind_id)
+        CROSS JOIN LATERAL (
+            SELECT FROM work w
+            WHERE w.queue_id = queue.id AND w.kind_id = open.kind_id AND {IS_READY_BESIDE_OTHERS}
+            LIMIT 1) AS first
+        OFFSET 0)
+""")  # noqa: S608 - our own condition
+
 HOLD = text("""
     UPDATE work w SET not_before = to_timestamp(:until), tries = 1
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS handed(item_id, task_id)
@@ -244,6 +256,7 @@ def take(
     if not kinds:
         return Chunk([])
     most = request.urls_per_queue or frontier.MAX_SECONDS
+    empty: list[Turn] = []
     if cut:
         turns = looked_into = _turns(connection, CUT, queues=list(cut))
         allowed = {one.id: cut[one.id] for one in turns}
@@ -252,16 +265,18 @@ def take(
         limit = min(max(room, looked_at), CHUNK)
         found = _looked_for(connection, crawl, request, began, limit)
         opened = _open(connection, found, request.urls_per_queue, kinds)
+        if len(opened) > room:
+            opened, empty = _ready(connection, opened, kinds)
         looked_into, waiting = opened[:room], {one.id for one in opened[room:]}
         turns = [one for one in found if one.id not in waiting]
         allowed = {one.id: most for one in looked_into}
-        is_last = request.key is not None or len(found) < limit
+        is_last = request.key is not None or (len(found) < limit and not waiting)
     share = max(1, CHUNK // max(1, len(looked_into)))
     shares = {queue: min(share, left) for queue, left in allowed.items()}
     rows = _heads(connection, shares, kinds)
     taken = Counter(row.queue_id for row in rows)
     urls = _held(connection, crawl, rows, looked_into, request.hold)
-    _move_on(connection, crawl.id, turns, looked_into, taken)
+    _move_on(connection, crawl.id, turns, [*looked_into, *empty], taken)
     left = {
         queue: allowed[queue] - count
         for queue, count in taken.items()
@@ -293,6 +308,18 @@ def _open(
     asked = {"queues": [one.id for one in found], "kinds": list(kinds), "most": most}
     held = {row.id: row.number for row in connection.execute(HELD, asked)}
     return [one for one in found if held[one.id] < most]
+
+
+def _ready(
+    connection: Connection, turns: Sequence[Turn], kinds: Sequence[int]
+) -> tuple[list[Turn], list[Turn]]:
+    """Return the queues that have something to hand out, and those that have nothing."""
+    asked = {"queues": [one.id for one in turns], "kinds": list(kinds)}
+    ready = set(connection.execute(READY, asked).scalars())
+    return (
+        [one for one in turns if one.id in ready],
+        [one for one in turns if one.id not in ready],
+    )
 
 
 def _heads(

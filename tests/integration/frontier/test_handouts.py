@@ -132,6 +132,24 @@ def test_a_key_and_a_crawl_are_kept_to_and_any_crawl_means_all(server):
     }
 
 
+def test_queues_that_have_become_empty_are_not_in_the_way_of_others(server):
+    """UF-13: who asks for few queues gets what is due of the last one, in few transactions."""
+    server.put(*[url(f"http://h{n}.example/") for n in range(300)])
+    server.put(*[url(u, 0) for u in server.get()])
+    server.pass_seconds(5)
+    server.put(url("http://last.example/"))
+    looked = []
+    take = server.handouts._taken
+
+    def taken(*given, **terms):  # and note how many queues it looks at
+        looked.append(terms["looked_at"])
+        return take(*given, **terms)
+
+    server.handouts._taken = taken
+    assert server.get(queues=1) == ["http://last.example/"]
+    assert looked == [1, 10, 100, 1000]
+
+
 def test_crawls_in_which_nothing_is_due_cost_nothing(server):
     """UF-13: who asks for any crawl is sent to those alone that may have something by now."""
     server.put(*pages("a", 1))
