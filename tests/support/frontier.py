@@ -22,6 +22,7 @@ from support import processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from scrapy_itemgraph.urlfrontier.descriptors import Method
 
@@ -146,12 +147,14 @@ class Frontier:
 
 
 @contextmanager
-def serving(database: str, *arguments: str) -> Iterator[Frontier]:
-    """Serve a database on a free port."""
-    named = ["-s", f"ITEMGRAPH_DATABASE_URL={database}"]
+def serving(
+    database: str | None, *arguments: str, folder: Path | None = None
+) -> Iterator[Frontier]:
+    """Serve a database on a free port; None: the embedded one of a folder."""
+    named = [] if database is None else ["-s", f"ITEMGRAPH_DATABASE_URL={database}"]
     process = processes.Popen(
         [*SCRAPY, "frontier", "--port", "0", "--json", *arguments, *named],
-        cwd=tempfile.gettempdir(),
+        cwd=folder or tempfile.gettempdir(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

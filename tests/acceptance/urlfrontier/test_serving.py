@@ -9,6 +9,7 @@ import tempfile
 
 import grpc
 import pytest
+from support import frontier
 from support.frontier import batch, discovered, known
 
 
@@ -51,28 +52,30 @@ def test_an_error_has_a_code(served):
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def refusal(*arguments, hides=""):
-    """Return how the command refuses to start, on a database that is never asked."""
-    code = "import sys; sys.argv[1:1] = ['itemgraph', 'frontier'];"
-    code += f"sys.modules.update({{'{hides}': None}});" if hides else ""
-    code += "from scrapy.cmdline import execute; execute()"
+def test_the_embedded_server_starts_beneath_it(tmp_path):
+    """UF-1: without a database one is started, and gRPC says nothing of the processes for it."""
+    with frontier.serving(None, folder=tmp_path) as served:
+        served.client.put(discovered("http://a.example/1"))
+        assert served.client.get() == ["http://a.example/1"]
+        code, said = served.stop()
+
+    assert code == 0
+    assert "PostgreSQL started" in said
+    assert "fork" not in said
+    assert "epoll" not in said
+
+
+def test_without_its_extra_it_says_what_to_install():
+    """Without gRPC one line says which extra has it (UF-1)."""
+    code = "import sys; sys.argv[1:1] = ['itemgraph', 'frontier']; sys.modules['grpc'] = None;"
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        [sys.executable, "-c", f"{code} from scrapy.cmdline import execute; execute()"],
         cwd=tempfile.gettempdir(),
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
+
     assert done.returncode, done
-    return done.stderr
-
-
-def test_an_address_that_others_reach_is_refused():
-    """Beyond this machine it serves only if that is said to be meant (UF-1)."""
-    assert "--open-to-all" in refusal("--host", "0.0.0.0")
-
-
-def test_without_its_extra_it_says_what_to_install():
-    """Without gRPC one line says which extra has it (UF-1)."""
-    assert 'pip install "scrapy-itemgraph[frontier]"' in refusal(hides="grpc")
+    assert 'pip install "scrapy-itemgraph[frontier]"' in done.stderr
