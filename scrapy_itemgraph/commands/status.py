@@ -147,6 +147,7 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
             *progress_lines.fields(found),
             ("graph items", counts.shown(found["items"]) if is_verbose else None),
             *depths.fields(found["depth"]),
+            ("frontier", _frontier(found["frontier"])),
             (due, printing.moment(found["next_due"])),
         ]
     )
@@ -174,6 +175,15 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
             f"the transaction of process {old['pid']} ({old['application_name']}) has been open "
             f"for {printing.period(old['age'])}; it keeps vacuum from cleaning up"
         )
+
+
+def _frontier(stats: dict[str, Any] | None) -> str | None:
+    """Return what crawlers have of a crawl over gRPC, and in how many queues they find more."""
+    if stats is None:
+        return None
+    sign = "~" if stats["is_estimated"] else ""
+    held = f"crawlers have {sign}{counts.many(stats['in_process'], 'URL')}, counted as later"
+    return f"{held}; queues with more: {stats['active_queues']:,} of {stats['queues']:,}"
 
 
 def _of_rules(sweep: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ Moments are whole seconds since 1970. A queue is known by its crawl and its key.
 from __future__ import annotations
 
 import re
+import uuid
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_CRAWL = "DEFAULT"
 TAG = "url"  # of items that are URLs of a frontier
 TASK = "fetch"  # what is to be done with them
+SPIDER = "urlfrontier"  # that the task is of while no spider declares it
+DEFINITION = uuid.UUID("6c1c7e0a-2f0e-5b5e-9a34-0a1f6f3f7071")  # of the task then
 PREFIX = "URL:"
 KEYED_PREFIX = "URL@"  # where the key is not the URL's host
 MAX_KEY_UNITS = 255  # of UTF-16

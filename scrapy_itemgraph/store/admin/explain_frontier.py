@@ -9,7 +9,6 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model import counts, frontier
 from scrapy_itemgraph.store.columns import typed
-from scrapy_itemgraph.store.frontier.crawls import SPIDER
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class Served(NamedTuple):
     @property
     def is_of_crawlers_alone(self) -> bool:
         """Whether no spider fetches it."""
-        return self.spider == SPIDER
+        return self.spider == frontier.SPIDER
 
     @property
     def hold(self) -> str | None:

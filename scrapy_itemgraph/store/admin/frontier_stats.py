@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, frontier
 from scrapy_itemgraph.model.frontier import Stats
 from scrapy_itemgraph.store.admin.counting import Counted, Groups, count
 from scrapy_itemgraph.store.frontier import listings
+from scrapy_itemgraph.store.frontier.lookup import Scope
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-    from scrapy_itemgraph.store.frontier.lookup import Scope
 
 _HELD = """w.not_before > (SELECT clock_timestamp()) AND w.tries > 0
             AND w.task_id = CAST(:task AS int)"""
@@ -97,6 +96,20 @@ QUEUE = text(f"""
         CASE WHEN f.crawl_limit IS NOT NULL THEN f.completed END AS completed
     FROM frontier_queues f WHERE f.queue_id = :queue
 """)  # noqa: S608 - our own conditions
+
+
+# A crawl that has a frontier, and its task.
+FIND = text("""
+    SELECT c.id, t.id AS task_id FROM crawls c
+    LEFT JOIN tasks t ON t.crawl_id = c.id AND t.name = :task
+    WHERE c.id = :crawl AND c.frontier IS NOT NULL
+""")
+
+
+def of_crawl(connection: Connection, crawl_id: int) -> Stats | None:
+    """Return how many URLs and queues a crawl's frontier has; None: it has no frontier."""
+    found = connection.execute(FIND, {"crawl": crawl_id, "task": frontier.TASK}).first()
+    return None if found is None else stats(connection, Scope(*found))
 
 
 def stats(connection: Connection, scope: Scope) -> Stats:

@@ -13,6 +13,7 @@ from scrapy_itemgraph.postgres.engine import NOW
 from scrapy_itemgraph.store.admin import (
     counting,
     depth_reports,
+    frontier_stats,
     progress_reports,
     run_lists,
     run_progress,
@@ -332,6 +333,8 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
 def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
     """Return a crawl's numbers: items, run, progress, tasks, workers, sweeps, what hinders vacuum.
 
+    Those of its frontier, if it has one, are what crawlers have and may get.
+
     `estimated` names the numbers that are estimates.
     """
     number = items(connection, crawl_id)
@@ -348,6 +351,7 @@ def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
         "next_due": next_due(connection, [crawl_id]).get(crawl_id),
         "depth": documents.of(depth_reports.standing(connection, crawl_id)),
+        "frontier": documents.of(frontier_stats.of_crawl(connection, crawl_id)),
         **going_on(connection, crawl_id),
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
@@ -14,9 +13,6 @@ from scrapy_itemgraph.store.registry import crawls, item_sweeps
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
-SPIDER = "urlfrontier"  # that the task is of until a spider has declared it
-_DEFINITION = uuid.UUID("6c1c7e0a-2f0e-5b5e-9a34-0a1f6f3f7071")
 
 # What commits make of URLs from now on is the frontier's.
 ANNOUNCE = text("UPDATE crawls SET frontier = 1 WHERE id = :crawl AND frontier IS NULL")
@@ -96,7 +92,7 @@ def make(connection: Connection, crawl_id: int) -> None:
     if has_task and connection.scalar(IS_JOINED, here):
         return
     crawls.own_crawl(connection, crawl_id)
-    task = {**given, "spider": SPIDER, "definition": _DEFINITION}
+    task = {**given, "spider": frontier.SPIDER, "definition": frontier.DEFINITION}
     made = connection.execute(MAKE_TASK, task).scalar()
     if made is not None:
         called = {"crawl": crawl_id, "tag": frontier.TAG, "task": made}

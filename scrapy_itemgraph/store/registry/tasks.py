@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import ConfigurationError
-from scrapy_itemgraph.model import slots
+from scrapy_itemgraph.model import frontier, slots
 from scrapy_itemgraph.model.tasks import RegisteredTask
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.limits import declared as declared_limits
@@ -72,6 +72,13 @@ ADD_SCHEDULE = text("""
 """)
 MAKE_KIND = text("INSERT INTO kinds (task_id) VALUES (:task) ON CONFLICT DO NOTHING")
 UNREGISTER = text("UPDATE tasks SET is_registered = false WHERE id = :task")
+# A frontier's task stays when a spider drops it, for other crawlers go on. Its results stay fresh.
+GIVE_BACK = text("""
+    UPDATE tasks t SET spider = :spider, definition = :definition, slot_id = NULL,
+        max_failures = NULL, is_item_exclusive = false
+    FROM crawls c
+    WHERE t.id = :task AND t.name = :name AND c.id = t.crawl_id AND c.frontier IS NOT NULL
+""")
 HAS_RESULTS = text("""
     SELECT EXISTS (SELECT FROM task_tags tt
         JOIN tags g ON g.crawl_id = tt.crawl_id AND g.tag_name = tt.tag_name
@@ -175,6 +182,9 @@ def register_tasks(
     vanished = []
     for row in known.values():
         if row.spider == spider and row.is_registered and row.name not in tasks:
+            if _give_back(connection, crawl_id, row):
+                changed.append(row.name)
+                continue
             _unregister(connection, crawl_id, row)
             if connection.execute(HAS_RESULTS, {"task": row.id}).scalar_one():
                 vanished.append(row.name)
@@ -359,6 +369,19 @@ def _sweep_change(
         tags=() if before is None else before.tags,
         unhold=bumped and one.retry_failed_on_version_bump,
     )
+
+
+def _give_back(connection: Connection, crawl_id: int, row: KnownTask) -> bool:
+    """Give the frontier of the crawl its task back, if it is that."""
+    given = {"task": row.id, "name": frontier.TASK, "spider": frontier.SPIDER}
+    is_its = connection.execute(GIVE_BACK, {**given, "definition": frontier.DEFINITION}).rowcount
+    if is_its:
+        for statement in (DROP_TAGS, DROP_DEPENDENCIES, DROP_SCHEDULE):
+            connection.execute(statement, {"task": row.id})
+        called = {"crawl": crawl_id, "task": row.id, "tags": [frontier.TAG]}
+        connection.execute(ADD_TAGS, called)
+        open_sweep(connection, crawl_id, row.id, tags=row.tags)
+    return bool(is_its)
 
 
 def _unregister(connection: Connection, crawl_id: int, row: KnownTask) -> None:

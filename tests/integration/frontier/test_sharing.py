@@ -360,6 +360,25 @@ def test_a_result_that_expires_makes_a_url_to_be_fetched_again(server, engine):
     server.assert_is_true()
 
 
+def test_a_task_that_its_spider_drops_is_the_frontiers_again(server, crawl):
+    """UF-13: crawlers go on; what the spider has fetched stays so."""
+    server.put(url(A + "1"), url(B + "1"))
+    worker = crawl.worker()
+    (claim, _) = crawl.claimed(worker, 2)
+    do_all(server, crawl, ended(claim), worker=worker)
+    crawl.register(Reading)
+    assert server.rows("SELECT spider, is_registered FROM tasks WHERE name = 'fetch'") == [
+        ("urlfrontier", True)
+    ]
+    crawl.seed(page(A + "2"))
+    server.assert_is_true()
+    assert A + "2" in server.get()
+    assert claim.item.data["url"] not in server.get(key=claim.item.data["url"].split("/")[2])
+    crawl.register(Fetching)
+    server.assert_is_true()
+    assert server.rows("SELECT spider FROM tasks WHERE name = 'fetch'") == [("spider",)]
+
+
 def test_deletions_leave_what_is_not_the_frontiers(server, crawl):
     """UF-13: a spider's other items stay, and what it makes after that has a queue again."""
     server.put(url(A + "1"))
