@@ -25,11 +25,13 @@ def crawl_for(seconds):
 def assert_all_is_there(client, ledger):
     """Show that the frontier has what was put, and what was said of it last."""
     assert ledger.wrong == []
-    done = sum(date == 0 for date in ledger.dates.values())
-    stats = client.ask("GetStats")
-    assert stats.counts["completed"] == done
-    assert client.ask("CountURLs").value == len(ledger.told)
-    assert stats.size + done == len(ledger.told)
+    listed = {
+        one.known.info.url: one.known.refetchable_from_date
+        for one in client.ask("ListURLs", size=2**31 - 1)
+    }
+    assert listed.keys() == ledger.told
+    assert {url: listed[url] for url in ledger.dates} == ledger.dates
+    assert all(listed[url] for url in listed.keys() - ledger.dates.keys())
     assert min(ledger.fetched.values()) >= 1
 
 
