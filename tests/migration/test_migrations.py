@@ -660,3 +660,22 @@ def test_crawls_of_before_are_managed_by_nobody(empty_engine):
             "SELECT state, nice, concurrency, keeps_fresh, crashes FROM crawls"
         ).one()
     assert tuple(found) == (None, 0, 1, False, 0)
+
+
+def test_crawls_with_a_frontier_of_before_are_known_as_such_and_swept(empty_engine):
+    """What spiders had made in them is looked through; other crawls have no frontier (UF-13)."""
+    with empty_engine.begin() as connection:
+        command.upgrade(migrate.config(connection), "0043")
+        for statement in (
+            "INSERT INTO crawls (name) VALUES ('DEFAULT'), ('books')",
+            "INSERT INTO limits (kind, name) VALUES ('slot', 'a.example')",
+            "INSERT INTO queues (crawl_id, slot_id) SELECT 1, id FROM limits WHERE kind = 'slot'",
+            "INSERT INTO frontier_queues (queue_id, crawl_id) SELECT id, 1 FROM queues",
+        ):
+            connection.exec_driver_sql(statement)
+        migrate.upgrade(connection)
+        crawls = connection.exec_driver_sql("SELECT name, frontier FROM crawls ORDER BY id")
+        sweeps = connection.exec_driver_sql("SELECT crawl_id, task_id, tags FROM sweeps")
+
+        assert crawls.all() == [("DEFAULT", 2), ("books", None)]
+        assert sweeps.all() == [(1, None, ["url"])]

@@ -60,8 +60,8 @@ FRONTIER = (
     (
         "deleted URLs stay counted as completed",
         "store/frontier/deletions.py",
-        "row.queue_id: -row.number",
-        "row.queue_id: 0 * row.number",
+        "queue: -number",
+        "queue: 0 * number",
     ),
     (
         "this second's URLs are purged as well",
@@ -71,7 +71,7 @@ FRONTIER = (
     ),
     (
         "a queue below its limit again is passed over",
-        "store/frontier/queues.py",
+        "store/urls/completions.py",
         "if count < 0",
         "if count > 0",
     ),

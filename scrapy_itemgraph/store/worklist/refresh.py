@@ -58,8 +58,10 @@ _WANTED = f"""
                 SELECT FROM tags g WHERE g.item_id = i.id AND g.tag_name = needed.tag_name))
         ORDER BY tl.limit_id) AS limit_ids) AS kept
     LEFT JOIN kinds k ON k.task_id = t.id AND k.limit_ids = kept.limit_ids
-    LEFT JOIN queues q
-        ON q.crawl_id = i.crawl_id AND q.slot_id = coalesce(t.slot_id, i.slot_id)
+    LEFT JOIN LATERAL (
+        SELECT id FROM queues
+        WHERE queues.crawl_id = i.crawl_id
+            AND queues.slot_id = coalesce(t.slot_id, i.slot_id) OFFSET 0) AS q ON true
     LEFT JOIN results r ON r.item_id = i.id AND r.task_id = t.id
     WHERE NOT coalesce(r.is_held, false) AND r.hold IS NULL{{in_depth}}
         AND (r.completed_at IS NULL

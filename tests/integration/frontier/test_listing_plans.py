@@ -216,7 +216,6 @@ def test_what_a_spider_changes_reads_what_it_changes(filled, has_limits):
         assert item_sweeps.sweep(filled, crawl_id)
 
     found = most_rows(explained)
-    found.pop("refresh.WANTED")  # without statistics it reads all queues of the crawl
     assert {name: rows for name, rows in found.items() if rows > 7 * 100} == {}, found
     assert "marks.MARK" in found
     assert ("completions.OF_ITEMS" in found) is has_limits
