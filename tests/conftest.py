@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
-    """Have commands write to pipes as they do for users: whoever imports readline sets COLUMNS."""
+    """Have commands write to pipes as they do for users: whoever imports readline sets COLUMNS.
+
+    And have gRPC leave processes alone that are forked beside its threads: some would crash.
+    """
     os.environ.pop("COLUMNS", None)
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     processes.fork_from_now_on()
 
 
