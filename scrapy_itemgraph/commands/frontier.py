@@ -16,6 +16,7 @@ from scrapy.exceptions import UsageError
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     import argparse
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.urlfrontier.access import AccessTerms
 
-logger = logging.getLogger(__name__)
+logger = logs.logger(__name__)
 
 V3_PORT = 7072
 _FORMAT = "%(asctime)s %(levelname)s: %(message)s"

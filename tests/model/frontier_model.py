@@ -256,7 +256,9 @@ class Frontier:
                     rests = RESTS_WHEN_FULL
                 elif self._is_enough_held(queue, asked):
                     rests = RESTS_WHEN_HELD
-            queue.rests_until = max(queue.rests_until, self.now + rests)
+            if rests:
+                queue.rests_until = max(queue.rests_until, self.now + rests)
+                queue.passed_over_for.clear()
 
     @staticmethod
     def _assert_are_first(given: Sequence[str], due: Sequence[URL], most: int) -> None:
@@ -279,6 +281,7 @@ class Frontier:
 
     def _hold(self, queue: Queue, urls: Iterable[str], seconds: int) -> None:
         queue.last_served = self.now
+        queue.passed_over_for.clear()
         for url in urls:
             queue.urls[url].held_until = self.now + seconds
             queue.urls[url].opens = 0

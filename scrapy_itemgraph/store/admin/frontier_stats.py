@@ -1,6 +1,7 @@
 """How many URLs and queues a frontier has: exact up to 100,000, estimated beyond.
 
-A URL is completed that has a result and no work.
+A URL is completed that has a result and no work. Of a queue with a limit those are told as
+completed that count for it: also what is to be fetched again, for its result has expired.
 """
 
 from __future__ import annotations
@@ -118,13 +119,14 @@ def stats(connection: Connection, scope: Scope) -> Stats:
     if scope.queue_id is None:
         found = count(connection, OF_CRAWL, crawl=scope.crawl_id, **given)
         numbers = found[0]
+        size = counts.less(numbers["urls"], numbers["completed"])
     else:
         found = count(connection, OF_QUEUE, queue=scope.queue_id, **given)
         queue = connection.execute(QUEUE, {"queue": scope.queue_id, **given}).one()
+        size = counts.less(found[0]["urls"], found[0]["completed"])
         numbers = {**found[0], "queues": 1, "active_queues": int(queue.is_active)}
         if queue.completed is not None:
             numbers["completed"] = queue.completed
-    size = counts.less(numbers["urls"], numbers["completed"])
     told = {name: numbers[name] for name in ("in_process", "queues", "active_queues")}
     return Stats(
         size=int(size),

@@ -356,6 +356,8 @@ def test_a_result_that_expires_makes_a_url_to_be_fetched_again(server, engine):
         races.engines.hot_path(connection)
         now = connection.scalar(sa.text("SELECT now() + interval '1 s'"))
         assert duties.expired_results.stage_results(connection, crawl.id, now) == 1
+    limit(server, "a.example", 9)
+    assert stats(server, "a.example") == (2, 0, 1, 1)
     assert server.get() == [claim.item.data["url"]]
     server.assert_is_true()
 
