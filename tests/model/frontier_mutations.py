@@ -5,31 +5,31 @@ from __future__ import annotations
 FRONTIER = (
     (
         "a queue is served in the last second of its delay, or of its block",
-        "store/frontier/handouts.py",
+        "store/frontier/turns.py",
         "if least >= self.now:",
         "if least > self.now:",
     ),
     (
         "a queue at its limit is served",
-        "store/frontier/handouts.py",
+        "store/frontier/turns.py",
         "is_shut = self.is_full or self.is_deleting",
         "is_shut = self.is_deleting",
     ),
     (
         "URLs that wait for their dates count as held",
-        "store/frontier/handouts.py",
+        "store/frontier/turns.py",
         "AND w.tries > 0 AND w.kind_id",
         "AND w.kind_id",
     ),
     (
         "a queue that was served comes two seconds late",
-        "store/frontier/handouts.py",
+        "store/frontier/turns.py",
         "min(one.now + one.delay + 1,",
         "min(one.now + one.delay + 3,",
     ),
     (
         "queues take no turns",
-        "store/frontier/handouts.py",
+        "store/frontier/turns.py",
         "AND q.next_at <= :began\n    ORDER BY q.next_at LIMIT",
         "AND q.next_at <= :began\n    ORDER BY q.id LIMIT",
     ),

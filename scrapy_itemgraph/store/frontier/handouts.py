@@ -1,7 +1,6 @@
 """URLs that crawlers get: the first of each queue whose turn it is, held for a while.
 
-A hold is work that is put off, not a claim: it outlives every process and ends by itself. A row of
-`frontier_queues` is locked by who looks into the queue, so nobody else does at the time.
+A hold is work that is put off, not a claim: it outlives every process and ends by itself.
 """
 
 from __future__ import annotations
@@ -15,21 +14,22 @@ from scrapy_itemgraph.model import frontier
 from scrapy_itemgraph.model.frontier import HandedURL
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.columns import columns, typed
+from scrapy_itemgraph.store.frontier import turns
+from scrapy_itemgraph.store.registry.crawls import share_crawl
 from scrapy_itemgraph.store.sql_conditions import IS_READY_BESIDE_OTHERS, IS_STOPPED
 from scrapy_itemgraph.store.worklist import timers
 from scrapy_itemgraph.store.worklist.admission import WorkRow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
 
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.model.frontier import Request
+    from scrapy_itemgraph.store.frontier.turns import Turn
 
 CHUNK = 1000  # URLs, or queues, of a transaction
-_LOOK_AGAIN = 1  # seconds after which one is of which as much is held as was asked for
-_SOON = 5  # seconds after which a queue is looked into again that is shut, by its limit say
 
 # Servers that hand nothing out are paused by themselves, or with all others.
 STATE = text("""
@@ -55,38 +55,11 @@ CRAWLS = text("""
     ORDER BY first.next_at
 """)
 
-NOW = text("SELECT clock_timestamp()")
-
-FIND_SLOT = text("SELECT l.id FROM limits l WHERE l.kind = 'slot' AND l.name = :key")
-
 KINDS = text(f"""
     SELECT k.id FROM tasks t JOIN kinds k ON k.task_id = t.id
     WHERE t.crawl_id = :crawl AND t.name = :task AND t.is_enabled AND t.is_registered
         AND (t.max_failures IS NULL OR NOT {IS_STOPPED})
 """)  # noqa: S608 - our own condition
-
-_TURN = """
-    SELECT q.id, q.slot_id, l.name AS key, coalesce(f.delay, d.default_delay) AS delay,
-        f.last_served, f.is_deleting, coalesce(f.completed >= f.crawl_limit, false) AS is_full,
-        f.blocked_until, coalesce(l.blocked_until > clock_timestamp(), false) AS is_slot_blocked,
-        CAST(floor(extract(epoch FROM clock_timestamp())) AS bigint) AS now
-    FROM queues q
-    JOIN frontier_queues f ON f.queue_id = q.id
-    JOIN limits l ON l.id = q.slot_id
-    CROSS JOIN frontier d
-    WHERE {which}
-    FOR NO KEY UPDATE OF f SKIP LOCKED
-"""
-TURNS = text(
-    _TURN.format(
-        which="""q.crawl_id = :crawl AND q.is_live AND q.holder IS NULL AND q.next_at <= :began
-    ORDER BY q.next_at LIMIT :limit"""
-    )
-)
-# The turn of one queue, whose `next_at` is a hint for who looks for any.
-TURN = text(_TURN.format(which="q.crawl_id = :crawl AND q.slot_id = :slot AND q.holder IS NULL"))
-# Queues that the chunk before was too small for.
-CUT = text(_TURN.format(which="q.id = ANY (CAST(:queues AS int[])) AND NOT f.is_deleting"))
 
 # The first work of each (queue, kind) that is a URL's, locked; what else a spider's `fetch` does is
 # its own.
@@ -104,28 +77,6 @@ HEADS = text(f"""
         LIMIT turn.share
         FOR UPDATE OF w SKIP LOCKED) AS w
 """)  # noqa: S608 - our own conditions
-
-HELD = text("""
-    SELECT queue.id, (
-        SELECT count(*) FROM (
-            SELECT FROM work w
-            WHERE w.queue_id = queue.id AND w.not_before > (SELECT clock_timestamp())
-                AND w.tries > 0 AND w.kind_id = ANY (CAST(:kinds AS int[]))
-            LIMIT :most) AS held) AS number
-    FROM unnest(CAST(:queues AS int[])) AS queue(id)
-""")
-
-# Queues that have something to hand out.
-READY = text(f"""
-    SELECT queue.id FROM unnest(CAST(:queues AS int[])) AS queue(id)
-    WHERE EXISTS (
-        SELECT FROM unnest(CAST(:kinds AS int[])) AS open(kind_id)
-        CROSS JOIN LATERAL (
-            SELECT FROM work w
-            WHERE w.queue_id = queue.id AND w.kind_id = open.kind_id AND {IS_READY_BESIDE_OTHERS}
-            LIMIT 1) AS first
-        OFFSET 0)
-""")  # noqa: S608 - our own condition
 
 HOLD = text("""
     UPDATE work w SET not_before = to_timestamp(:until), tries = 1
@@ -152,17 +103,6 @@ USED = text("""
         FOR NO KEY UPDATE OF x SKIP LOCKED))
 """)
 
-# One that a commit wakes just now is left to it.
-NEXT_TURNS = text("""
-    UPDATE queues q SET next_at = greatest(clock_timestamp(), to_timestamp(turn.second))
-    FROM (
-        SELECT q.id, turn.second
-        FROM unnest(CAST(:queues AS int[]), CAST(:seconds AS bigint[])) AS turn(id, second)
-        JOIN queues q ON q.id = turn.id
-        FOR NO KEY UPDATE OF q SKIP LOCKED) AS turn
-    WHERE q.id = turn.id
-""")
-
 # Holds of URLs that were not sent.
 GIVE_BACK = text("""
     UPDATE work w SET not_before = NULL, tries = 0
@@ -171,33 +111,6 @@ GIVE_BACK = text("""
         AND w.tries = 1 AND w.not_before IS NOT NULL
     RETURNING w.queue_id
 """)
-
-
-class Turn(NamedTuple):
-    """A queue that is locked, and what says whether something of it may be handed out.
-
-    Moments are seconds since 1970. One that `is_full` has as many completed URLs as its limit.
-    """
-
-    id: int
-    slot_id: int
-    key: str
-    delay: int
-    last_served: int
-    is_deleting: bool
-    is_full: bool
-    blocked_until: int
-    is_slot_blocked: bool
-    now: int
-
-    @property
-    def opens_at(self) -> int:
-        """From which second on it may be handed out of; 0: now."""
-        least = max(self.blocked_until, self.last_served + self.delay)
-        if least >= self.now:
-            return min(least + 1, frontier.LAST_SECOND)
-        is_shut = self.is_full or self.is_deleting or self.is_slot_blocked
-        return self.now + _SOON if is_shut else 0
 
 
 class Crawl(NamedTuple):
@@ -220,105 +133,131 @@ class Chunk(NamedTuple):
     is_last: bool = True
 
 
+class _Look(NamedTuple):
+    """Queues that are looked `into`, and how many URLs of each are `allowed`.
+
+    All that have `moved` get their next turn, those that are `empty` none. It `is_last` if no other
+    queue of the crawl waits.
+    """
+
+    allowed: Mapping[int, int]
+    into: Sequence[Turn]
+    moved: Sequence[Turn]
+    empty: Sequence[Turn] = ()
+    is_last: bool = True
+
+
+class Search(NamedTuple):
+    """How far a search for URLs has come: `room` is how many queues are still asked for.
+
+    `crawls` are those that may have some, None until they are known. In the first of them it
+    `began` at a moment: queues whose turn comes later were looked into since. So many queues are
+    `looked_at` at least, for of some nothing may be handed out now; those that were `cut` come
+    first.
+    """
+
+    room: int
+    crawls: Sequence[Crawl] | None = None
+    began: datetime | None = None
+    looked_at: int = 1
+    cut: Mapping[int, int] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is to be looked into any more."""
+        return self.crawls is not None and not self.crawls
+
+    def after(self, chunk: Chunk) -> Search:
+        """Return how it goes on."""
+        crawls, room = self.crawls or (), self.room - chunk.queues
+        if chunk.is_last or (room <= 0 and not chunk.cut):
+            return Search(room, crawls[1:] if room > 0 else ())
+        looked_at = 10 * max(self.looked_at, room)  # of the first too little was handed out
+        return self._replace(room=room, looked_at=looked_at, cut=chunk.cut)
+
+
+def step(
+    connection: Connection, request: Request, own: int, search: Search
+) -> tuple[list[HandedURL], Search]:
+    """Hold URLs in one transaction of a server, `own`; return them, and how the search goes on."""
+    if search.crawls is None:
+        search = search._replace(crawls=crawls_of(connection, request, own))
+    if not search.crawls:
+        return [], search
+    crawl = search.crawls[0]
+    shared = share_crawl(connection, crawl.id)
+    began = search.began
+    if began is None:
+        # URLs may be handed out whose date has come, or whose hold is over.
+        staged = timers.stage_timers(connection, crawl.id, CHUNK)
+        began = shared.now
+        search = search._replace(began=began)
+        if staged:  # which woke queues that nobody else should wait for
+            return [], search
+    chunk = _take(connection, crawl, request, search, began)
+    return chunk.urls, search.after(chunk)
+
+
 def crawls_of(connection: Connection, request: Request, own: int) -> list[Crawl]:
     """Return which crawls a request is for: none while this server, `own`, hands nothing out."""
-    if not connection.execute(STATE, {"own": own}).scalar_one():
-        return []
-    return typed(connection.execute(CRAWLS, {"crawl": request.crawl}), Crawl)
+    state = connection.execute(STATE, {"own": own})
+    found = connection.execute(CRAWLS, {"crawl": request.crawl})
+    return typed(found, Crawl) if state.scalar_one() else []
 
 
-def stage(connection: Connection, crawl_id: int) -> datetime:
-    """Let URLs be handed out whose date has come, or whose hold is over; return when that was.
-
-    Queues whose turn comes later than that were looked into since.
-    """
-    timers.stage_timers(connection, crawl_id, CHUNK)
-    moment: datetime = connection.execute(NOW).scalar_one()
-    return moment
-
-
-def take(
-    connection: Connection,
-    crawl: Crawl,
-    request: Request,
-    *,
-    began: datetime,
-    room: int,
-    looked_at: int,
-    cut: Mapping[int, int],
+def _take(
+    connection: Connection, crawl: Crawl, request: Request, search: Search, began: datetime
 ) -> Chunk:
-    """Hold URLs of a crawl's queues, `room` of them at most, or of those that were cut.
-
-    So many are `looked_at`, for of some nothing may be handed out now.
-    """
-    given = {"crawl": crawl.id, "task": frontier.TASK}
-    kinds = list(connection.execute(KINDS, given).scalars())
+    """Hold URLs of a crawl's queues whose turn it is, or of those that were cut."""
+    limit = min(max(search.room, search.looked_at), CHUNK)
+    opened = connection.execute(KINDS, {"crawl": crawl.id, "task": frontier.TASK})
+    if search.cut:
+        found = turns.locked(connection, search.cut)
+    else:
+        found = turns.due(connection, crawl.id, request.key, began, limit)
+    kinds = list(opened.scalars())
     if not kinds:
         return Chunk([])
-    most = request.urls_per_queue or frontier.MAX_SECONDS
-    empty: list[Turn] = []
-    if cut:
-        turns = looked_into = _turns(connection, CUT, queues=list(cut))
-        allowed = {one.id: cut[one.id] for one in turns}
-        is_last = False
+    if search.cut:
+        look = _Look({one.id: search.cut[one.id] for one in found}, found, found, is_last=False)
     else:
-        limit = min(max(room, looked_at), CHUNK)
-        found = _looked_for(connection, crawl, request, began, limit)
-        opened = _open(connection, found, request.urls_per_queue, kinds)
-        if len(opened) > room:
-            opened, empty = _ready(connection, opened, kinds)
-        looked_into, waiting = opened[:room], {one.id for one in opened[room:]}
-        turns = [one for one in found if one.id not in waiting]
-        allowed = {one.id: most for one in looked_into}
-        is_last = request.key is not None or (len(found) < limit and not waiting)
-    share = max(1, CHUNK // max(1, len(looked_into)))
-    shares = {queue: min(share, left) for queue, left in allowed.items()}
+        look = _look(connection, request, found, search.room, kinds)
+        if len(found) == limit and request.key is None:
+            look = look._replace(is_last=False)
+    share = max(1, CHUNK // max(1, len(look.into)))
+    shares = {queue: min(share, left) for queue, left in look.allowed.items()}
     rows = _heads(connection, shares, kinds)
     taken = Counter(row.queue_id for row in rows)
-    urls = _held(connection, crawl, rows, looked_into, request.hold)
-    _move_on(connection, crawl.id, turns, [*looked_into, *empty], taken)
+    urls = _held(connection, crawl, rows, look.into, request.hold)
+    turns.move_on(connection, crawl.id, look.moved, [*look.into, *look.empty], taken)
     left = {
-        queue: allowed[queue] - count
+        queue: look.allowed[queue] - count
         for queue, count in taken.items()
-        if count == shares[queue] < allowed[queue]
+        if count == shares[queue] < look.allowed[queue]
     }
-    return Chunk(urls, 0 if cut else len(taken), left, is_last and not left)
+    return Chunk(urls, 0 if search.cut else len(taken), left, look.is_last and not left)
 
 
-def _turns(connection: Connection, statement: Any, **given: Any) -> list[Turn]:
-    return typed(connection.execute(statement, given), Turn)
-
-
-def _looked_for(
-    connection: Connection, crawl: Crawl, request: Request, began: datetime, limit: int
-) -> list[Turn]:
-    if request.key is None:
-        return _turns(connection, TURNS, crawl=crawl.id, began=began, limit=limit)
-    slot = connection.execute(FIND_SLOT, {"key": request.key}).scalar()
-    return [] if slot is None else _turns(connection, TURN, crawl=crawl.id, slot=slot)
-
-
-def _open(
-    connection: Connection, turns: Sequence[Turn], most: int, kinds: Sequence[int]
-) -> list[Turn]:
-    """Return the queues that something may be handed out of, fewer than `most` of it held."""
-    found = [one for one in turns if not one.opens_at]
-    if not most or not found:
-        return found
-    asked = {"queues": [one.id for one in found], "kinds": list(kinds), "most": most}
-    held = {row.id: row.number for row in connection.execute(HELD, asked)}
-    return [one for one in found if held[one.id] < most]
-
-
-def _ready(
-    connection: Connection, turns: Sequence[Turn], kinds: Sequence[int]
-) -> tuple[list[Turn], list[Turn]]:
-    """Return the queues that have something to hand out, and those that have nothing."""
-    asked = {"queues": [one.id for one in turns], "kinds": list(kinds)}
-    ready = set(connection.execute(READY, asked).scalars())
-    return (
-        [one for one in turns if one.id in ready],
-        [one for one in turns if one.id not in ready],
+def _look(
+    connection: Connection,
+    request: Request,
+    found: Sequence[Turn],
+    room: int,
+    kinds: Sequence[int],
+) -> _Look:
+    """Choose among queues whose turn it is those that are looked into, so many at most."""
+    may = turns.opened(connection, found, request.urls_per_queue, kinds)
+    empty: Sequence[Turn] = ()
+    if len(may) > room:
+        may, empty = turns.ready(connection, may, kinds)
+    into, waiting = may[:room], {one.id for one in may[room:]}
+    each = request.urls_per_queue or frontier.MAX_SECONDS
+    return _Look(
+        {one.id: each for one in into},
+        into,
+        [one for one in found if one.id not in waiting],
+        empty,
+        is_last=request.key is not None or not waiting,
     )
 
 
@@ -345,23 +284,23 @@ def _held(
     connection: Connection,
     crawl: Crawl,
     rows: Sequence[WorkRow],
-    turns: Sequence[Turn],
+    looked_into: Sequence[Turn],
     hold: int,
 ) -> list[HandedURL]:
     """Hold work; return its URLs round robin over the queues, in the order of their turns."""
     if not rows:
         return []
-    keys = {one.id: one.key for one in turns}
-    now = turns[0].now
+    keys = {one.id: one.key for one in looked_into}
+    now = looked_into[0].now
     pairs = columns(rows, items="item_id", tasks="task_id")
     until = min(now + hold, frontier.LAST_SECOND)
     connection.execute(HOLD, {**pairs, "until": until})
     served = list({row.queue_id: None for row in rows})
     connection.execute(SERVED, {"queues": served, "now": now})
-    slot_ids = {one.id: one.slot_id for one in turns}
+    slot_ids = {one.id: one.slot_id for one in looked_into}
     connection.execute(USED, {"slots": sorted(slot_ids[one] for one in served)})
     found = {row.id: row for row in connection.execute(URLS, {"items": pairs["items"]})}
-    place = {one.id: number for number, one in enumerate(turns)}
+    place = {one.id: number for number, one in enumerate(looked_into)}
     seen: dict[int, int] = dict.fromkeys(keys, 0)
     ordered: list[tuple[int, int, HandedURL]] = []
     for row in rows:
@@ -385,31 +324,6 @@ def url_of(name: str, data: Any) -> tuple[str, frontier.Metadata]:
         url if isinstance(url, str) else name,
         metadata if isinstance(metadata, dict) else {},
     )
-
-
-def _move_on(
-    connection: Connection,
-    crawl_id: int,
-    turns: Iterable[Turn],
-    looked_into: Iterable[Turn],
-    served: Collection[int],
-) -> None:
-    """Give queues their next turn, and let nobody look into those that are empty."""
-    tried = {one.id for one in looked_into}
-    if empty := sorted(tried.difference(served)):
-        queues.park(connection, crawl_id, empty)
-    seconds: dict[int, int] = {}
-    for one in turns:
-        if one.id in served:
-            seconds[one.id] = min(one.now + one.delay + 1, frontier.LAST_SECOND)
-        elif one.id in tried:
-            seconds[one.id] = one.now
-        else:
-            seconds[one.id] = one.opens_at or one.now + _LOOK_AGAIN
-    if seconds:
-        ordered = sorted(seconds)
-        turned = {"queues": ordered, "seconds": [seconds[one] for one in ordered]}
-        connection.execute(NEXT_TURNS, turned)
 
 
 def give_back(connection: Connection, urls: Sequence[HandedURL]) -> None:

@@ -44,12 +44,12 @@ def server(engine, crawl):
 def hand_out(connection, crawl_id, **request):
     """Hand URLs out in the caller's transaction."""
     engines.hot_path(connection)
-    crawls.share_crawl(connection, crawl_id)
-    began = handouts.stage(connection, crawl_id)
-    asked = Request(CRAWL, **request)
-    crawl = handouts.Crawl(crawl_id, CRAWL)
-    taken = handouts.take(connection, crawl, asked, began=began, room=10, looked_at=1, cut={})
-    return [one.url for one in taken.urls]
+    search = handouts.Search(10, [handouts.Crawl(crawl_id, CRAWL)])
+    given = []
+    while not search.is_over:
+        urls, search = handouts.step(connection, Request(CRAWL, **request), 0, search)
+        given += [one.url for one in urls]
+    return given
 
 
 def put(connection, crawl_id, *urls):

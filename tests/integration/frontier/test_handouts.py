@@ -132,22 +132,22 @@ def test_a_key_and_a_crawl_are_kept_to_and_any_crawl_means_all(server):
     }
 
 
-def test_queues_that_have_become_empty_are_not_in_the_way_of_others(server):
+def test_queues_that_have_become_empty_are_not_in_the_way_of_others(server, monkeypatch):
     """UF-13: who asks for few queues gets what is due of the last one, in few transactions."""
     server.put(*[url(f"http://h{n}.example/") for n in range(300)])
     server.put(*[url(u, 0) for u in server.get()])
     server.pass_seconds(5)
     server.put(url("http://last.example/"))
-    looked = []
-    take = server.handouts._taken
+    looked, step = [], handouts.step
 
-    def taken(*given, **terms):  # and note how many queues it looks at
-        looked.append(terms["looked_at"])
-        return take(*given, **terms)
+    def noted(*given):
+        urls, search = step(*given)
+        looked.append(search.looked_at)
+        return urls, search
 
-    server.handouts._taken = taken
+    monkeypatch.setattr(handouts, "step", noted)
     assert server.get(queues=1) == ["http://last.example/"]
-    assert looked == [1, 10, 100, 1000]
+    assert looked == [10, 100, 1000, 1]
 
 
 def test_crawls_in_which_nothing_is_due_cost_nothing(server):

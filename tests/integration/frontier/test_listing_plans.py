@@ -154,17 +154,14 @@ def test_numbers_are_read_as_far_as_they_are_exact(filled, monkeypatch):
 
 def test_a_hand_out_reads_what_it_hands_out(filled):
     """UF-13: ten URLs of ten queues, however many queues and URLs wait."""
-    crawl = handouts.Crawl(filled.scalar(sa.text("SELECT id FROM crawls")), "DEFAULT")
     request = Request("DEFAULT", urls_per_queue=10, queues=10)
     filled.execute(sa.text("UPDATE queues SET is_live = id > 100"))
-    began = filled.scalar(sa.text("SELECT clock_timestamp()"))
 
     with explaining(filled) as explained:
-        assert handouts.crawls_of(filled, request, 0) == [crawl]
-        handouts.stage(filled, crawl.id)
-        chunk = handouts.take(filled, crawl, request, began=began, room=10, looked_at=1, cut={})
+        urls, search = handouts.step(filled, request, 0, handouts.Search(10))
 
-    assert len(chunk.urls) == 100
+    assert len(urls) == 100
+    assert search.is_over
     found = most_rows(explained)
     assert {name: rows for name, rows in found.items() if rows > 450} == {}, found
 
