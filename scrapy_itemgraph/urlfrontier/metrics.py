@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import http
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
 
 import grpc
+import h11
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
 
@@ -23,17 +24,25 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.urlfrontier.access import Access
     from scrapy_itemgraph.urlfrontier.counts import Counts
 
-PATHS = {"/metrics", "/"}
+PATHS = {b"/metrics", b"/"}
 PATIENCE = 10.0  # seconds that a request may take to come in, and its answer to go out
 HEAD = 16 * 1024  # bytes that a request has at most
 CONNECTIONS = 20  # at a time; more are closed
 
-# Of a peer that is gone, is slow, or sends no HTTP; it gets nothing.
-_NO_NEWS = (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+# Of a peer that is gone, or is slow; it gets nothing.
+_NO_NEWS = (OSError, TimeoutError)
 _CODES = {
-    grpc.StatusCode.UNAUTHENTICATED: http.HTTPStatus.UNAUTHORIZED,
-    grpc.StatusCode.PERMISSION_DENIED: http.HTTPStatus.FORBIDDEN,
+    grpc.StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
+    grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
 }
+
+
+class _Said(NamedTuple):
+    """What is said to a request."""
+
+    status: HTTPStatus
+    body: bytes
+    kind: str = "text/plain; charset=utf-8"
 
 
 class Metrics:
@@ -58,7 +67,7 @@ class Metrics:
         """
         try:
             server = await asyncio.start_server(
-                self._answer, host, port, limit=HEAD, ssl=context, reuse_port=False
+                self._answer, host, port, ssl=context, reuse_port=False
             )
         except OSError as error:
             reason = error.strerror or str(error)
@@ -107,47 +116,58 @@ class Metrics:
             try:
                 async with asyncio.timeout(PATIENCE):
                     if self._open <= CONNECTIONS:
-                        head = await reader.readuntil(b"\r\n\r\n")
-                        peer = writer.get_extra_info("peername")
-                        writer.write(await self._said(head, peer[0] if peer else None))
-                        await writer.drain()
+                        await self._talk(reader, writer)
             finally:
                 self._open -= 1
                 writer.close()
 
-    async def _said(self, head: bytes, host: str | None) -> bytes:
-        """Return the answer to a request, by its head."""
-        first, *lines = head.decode("latin-1").split("\r\n")
-        method, _, rest = first.partition(" ")
-        headers = {
-            name.strip().lower(): value.strip()
-            for name, is_there, value in (line.partition(":") for line in lines)
-            if is_there
-        }
-        if rest.partition(" ")[0].partition("?")[0] not in PATHS:
-            return _written(http.HTTPStatus.NOT_FOUND, b"the numbers are at /metrics\n")
-        if method != "GET":
-            return _written(http.HTTPStatus.METHOD_NOT_ALLOWED, b"numbers can only be read: GET\n")
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        protocol, has_body = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD), True
+        try:
+            while (event := protocol.next_event()) is h11.NEED_DATA:
+                protocol.receive_data(await reader.read(HEAD))
+        except h11.RemoteProtocolError as error:
+            said = _Said(HTTPStatus(error.error_status_hint), f"{error}\n".encode())
+        else:
+            if not isinstance(event, h11.Request):
+                return
+            has_body = event.method != b"HEAD"
+            peer = writer.get_extra_info("peername")
+            said = await self._said(event, peer[0] if peer else None)
+        for one in _written(said, has_body=has_body):
+            writer.write(protocol.send(one) or b"")
+        await writer.drain()
+
+    async def _said(self, request: h11.Request, host: str | None) -> _Said:
+        """Return what is said to a request."""
+        if request.target.partition(b"?")[0] not in PATHS:
+            return _Said(HTTPStatus.NOT_FOUND, b"the numbers are at /metrics\n")
+        if request.method not in {b"GET", b"HEAD"}:
+            return _Said(HTTPStatus.METHOD_NOT_ALLOWED, b"numbers can only be read: GET\n")
+        headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
         try:
             refusal = await self._access.refusal(SCRAPING, caller_of(headers, host))
         except DatabaseUnavailableError as error:
-            return _written(http.HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
+            return _Said(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
         if refusal is not None:
-            return _written(_CODES[refusal.code], f"{refusal.why}\n".encode())
-        return _written(http.HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
+            return _Said(_CODES[refusal.code], f"{refusal.why}\n".encode())
+        return _Said(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)
 
 
 def _counter(name: str, said: str, value: float) -> CounterMetricFamily:
     return CounterMetricFamily(name, said, value=value)
 
 
-def _written(
-    status: http.HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8"
-) -> bytes:
-    head = (
-        f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {kind}\r\n"
-        f"content-length: {len(body)}\r\nconnection: close\r\n"
-    )
-    if status is http.HTTPStatus.UNAUTHORIZED:
-        head += "www-authenticate: Bearer\r\n"
-    return f"{head}\r\n".encode() + body
+def _written(said: _Said, *, has_body: bool) -> Iterator[h11.Event]:
+    """Return an answer as HTTP/1.1 has it."""
+    headers = [
+        ("content-type", said.kind),
+        ("content-length", str(len(said.body))),
+        ("connection", "close"),
+    ]
+    if said.status is HTTPStatus.UNAUTHORIZED:
+        headers.append(("www-authenticate", "Bearer"))
+    yield h11.Response(status_code=said.status.value, headers=headers, reason=said.status.phrase)
+    if has_body:
+        yield h11.Data(data=said.body)
+    yield h11.EndOfMessage()

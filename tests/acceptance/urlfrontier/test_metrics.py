@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
+
 import httpx
 from support import certificates, frontier
 from support.frontier import batch, discovered, known
@@ -61,6 +64,25 @@ def test_numbers_are_for_those_who_may_read(database):
         assert scraped(served, headers={"authorization": f"Bearer {secret}"})
         assert httpx.get(f"{url}/elsewhere").status_code == 404
         assert httpx.post(f"{url}/metrics").status_code == 405
+
+
+def test_strangers_at_the_port_of_numbers_cost_nothing(database):
+    """UF-16: who is silent, or sends no HTTP or too much of it, is in nobody's way."""
+    with frontier.serving(database, "--metrics-port", "0") as served, ExitStack() as stack:
+        host, port = served.said["metrics"].rsplit(":", 1)
+
+        def answer(sent):
+            found = stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            found.sendall(sent)
+            return found.recv(12) if sent else b""
+
+        answer(b"")
+        assert answer(b"\x16\x03\x01 no HTTP\r\n\r\n") == b"HTTP/1.1 400"
+        assert answer(b"GET /metrics HTTP/1.1\r\nx: " + b"x" * 20_000) == b"HTTP/1.1 431"
+        head = httpx.head(f"http://{host}:{port}/metrics")
+        assert (head.status_code, head.content) == (200, b"")
+        assert int(head.headers["content-length"]) > 100
+        assert scraped(served)
 
 
 def test_numbers_are_sent_as_all_else_is(database, tmp_path):
