@@ -101,22 +101,24 @@ def log(call: Call) -> None:
         if parts is None:
             parts = _of_database(graph, one, follow=follow)
         if call.as_json:
-            call.write({"job": number, "log": "".join(parts)}, [])
+            written = "".join(parts)
+            _check_is_here(one, is_empty=not written)
+            call.write({"job": number, "log": written}, [])
             return
         is_empty = True
         for part in parts:
             is_empty = is_empty and not part
             _print(part)
-        if is_empty and one.ended_at is not None and one.log is not None:
-            raise NotFoundError(_where_it_is(one))
+        _check_is_here(one, is_empty=is_empty)
 
 
-def _where_it_is(one: JobLine) -> str:
-    """Say of a job that is over, and of whose log nothing is here, where to look for it."""
-    return (
-        f"nothing that the job {one.id} wrote is here or in the database, where its runner notes "
-        f"the end of it; what there is of it is on {one.host or 'its host'}, in {one.log}"
-    )
+def _check_is_here(one: JobLine, *, is_empty: bool) -> None:
+    """Refuse the log of a job that is over if nothing of it is here; say where to look for it."""
+    if is_empty and one.ended_at is not None and one.log is not None:
+        raise NotFoundError(
+            f"nothing that the job {one.id} wrote is here or in the database, where its runner "
+            f"notes the end of it; what there is of it is on {one.host or 'its host'}, in {one.log}"
+        )
 
 
 def _print(text: str) -> None:

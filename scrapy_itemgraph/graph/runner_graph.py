@@ -242,14 +242,12 @@ class RunnerGraph:
         """Have nothing assigned to this runner any more."""
         await self._call(runners.drain_itself, self.id, self._process.identity.id)
 
-    async def close(self, reason: str) -> None:
+    async def close(self) -> None:
         """Note that the runner ended, and give all up; it waits for a database a short time."""
         self._transactions.hurry()
         try:
             self._process.stop()
-            await self._call(
-                runners.stop, self.id, self._process.identity.id, self._terms.name, reason
-            )
+            await self._call(runners.stop, self.id, self._process.identity.id, self._terms.name)
             await self.notices.end()
         finally:
             await self._process.close()

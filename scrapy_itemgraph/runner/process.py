@@ -144,9 +144,14 @@ class Child:
         self.log.close()
         return self._exit
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was told to end."""
+        return self._stopping is not None
+
     def stop(self) -> None:
         """Begin to stop the process, unless that is begun; it ends within the ladder's steps."""
-        if self._stopping is None:
+        if not self.is_stopping:
             self._stopping = self._loop.create_task(self._descend(), name=f"stop {self.job.job}")
 
     def kill(self) -> None:

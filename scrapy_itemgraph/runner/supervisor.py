@@ -146,11 +146,12 @@ class Supervisor:
         for place, child in self._children.items():
             job = jobs.get(place)
             if job is None or job.job != child.job.job or job.is_over:
-                logger.warning(
-                    "Job %d of the crawl %s was declared lost; its process is stopped",
-                    child.job.job,
-                    child.job.crawl,
-                )
+                if not child.is_stopping:
+                    logger.warning(
+                        "Job %d of the crawl %s was declared lost; its process is stopped",
+                        child.job.job,
+                        child.job.crawl,
+                    )
                 child.stop()
                 continue
             child.has_worker = job.worker_id is not None
@@ -414,4 +415,4 @@ async def run(options: Options) -> None:
     finally:
         with suppress(ItemGraphError, TimeoutError):
             async with asyncio.timeout(_CLOSE_WITHIN):
-                await graph.close("stopped")
+                await graph.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.store.registry.runners import STOPPED
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 from scrapy_itemgraph.tools.wording import closest
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 LIST = text(f"""
-    SELECT r.name, r.project, p.id IS NOT NULL AND NOT {IS_DEAD} AS lives, p.host, p.process_id,
+    SELECT r.name, r.project, p.id IS NOT NULL AND NOT {IS_DEAD} AS lives,
+        coalesce(p.reason = '{STOPPED}', false) AS was_stopped, p.host, p.process_id,
         p.seen_at, r.places,
         (SELECT count(*) FROM places x WHERE x.runner_id = r.id AND x.job_id IS NOT NULL) AS busy,
         r.tags, r.only_tagged, r.preempts, r.drains_since, r.low, r.memory_free, r.disk_free,
@@ -49,13 +51,15 @@ NAMES = text("SELECT name FROM runners ORDER BY name")
 class RunnerLine:
     """A runner: its present or last process, what it takes, and how its host is.
 
-    `busy` counts places with a process. `low` is why nothing is started, `drains_since` since when
+    It `was_stopped` if its last process was told to end, and did. `busy` counts places with a
+    process. `low` is why nothing is started, `drains_since` since when
     nothing is, for somebody said so. Memory and disk are bytes, `load` is over a minute.
     """
 
     name: str
     project: str
     lives: bool
+    was_stopped: bool
     host: str | None
     process_id: int | None
     seen_at: datetime | None
@@ -77,7 +81,7 @@ class RunnerLine:
     def state(self) -> str:
         """Its state in a word."""
         if not self.lives:
-            return "gone"
+            return "ended" if self.was_stopped else "gone"
         return "drains" if self.drains_since else "low" if self.low else "runs"
 
 

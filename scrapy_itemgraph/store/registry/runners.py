@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # What runners are among processes.
 KIND = "runner"
+STOPPED = "stopped"  # why a process ended that was told to
 _DIED = "died"
 
 NAMED = text(f"""
@@ -240,12 +241,12 @@ def leave(connection: Connection, runner: int, name: str, *, by: str, why: str) 
     notify.tell_runners(connection)
 
 
-def stop(connection: Connection, runner: int, process: int, name: str, reason: str) -> None:
+def stop(connection: Connection, runner: int, process: int, name: str) -> None:
     """Note that this runner ended in order, unless another process is the runner by now."""
     lock_queue(connection)
-    processes.stop(connection, process, reason)
+    processes.stop(connection, process, STOPPED)
     if is_own(connection, runner, process):
-        leave(connection, runner, name, by=_by(name), why=reason)
+        leave(connection, runner, name, by=_by(name), why=STOPPED)
 
 
 def _by(name: str) -> str:

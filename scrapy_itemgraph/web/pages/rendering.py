@@ -73,6 +73,7 @@ SIGNS = {
     "sweeping": "warn",
     "held": "bad held",
     "gone": "held",
+    "ended": "held",
     "skipped": "held",
     "stashed": "held",
     "failed": "bad",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from contextlib import suppress
@@ -67,6 +68,8 @@ def test_places_have_the_best_crawls_and_a_killed_process_is_started_again(proje
     assert after["second"] == before["second"]
     log = queued.end(project, runner)
     assert runner.returncode == 0, log
+    (listed,) = json.loads(project.scrapy("itemgraph", "runners", "list", "--json").output)
+    assert listed["state"] == "ended"
     assert queued.jobs(project) == [
         ("first", "temporary-error", 1),
         ("second", "cancelled", 1),

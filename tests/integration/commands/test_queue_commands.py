@@ -281,10 +281,10 @@ def test_a_log_that_was_lost_with_its_runner_is_said_to_be_there(queued, engine)
         )
 
     (job,) = queued("jobs", "list", "--json").document
-    log = queued("jobs", "log", str(job["id"]))
-
-    assert (log.code, log.out) == (1, "")
-    assert "on far, in /srv/books/1.log" in log.err
+    for options in ([], ["--json"]):
+        log = queued("jobs", "log", str(job["id"]), *options)
+        assert (log.code, log.out) == (1, ""), options
+        assert "on far, in /srv/books/1.log" in log.err
     assert " box " in queued("jobs", "list").out
 
 

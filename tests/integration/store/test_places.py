@@ -302,7 +302,7 @@ def test_a_process_that_was_a_runner_changes_nothing_of_the_one_that_is(queue):
     low = HostState(**WELL, low="disk")
     runners.report(queue.connection, *before, low)
     runners.drain_itself(queue.connection, *before)
-    runners.stop(queue.connection, *before, "r", "stopped")
+    runners.stop(queue.connection, *before, "r")
     assert queue.run("SELECT job_id FROM places") == [(job,)]
     assert queue.run("SELECT low, drains_since FROM runners") == [(None, None)]
     runners.drain_itself(queue.connection, *queue.of["r"])

@@ -149,7 +149,7 @@ class Chance:
         if self.choice.random() < 0.5:
             job_changes.reclaim_runner(self.connection, name, "it hangs", by="ann")
         else:
-            runners.stop(self.connection, runner, process, name, "stopped")
+            runners.stop(self.connection, runner, process, name)
 
     def host(self) -> None:
         """Have a runner's host be low on something, or well."""
