@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.model.crawl_states import CrawlEvent, ManagedCrawl
+    from scrapy_itemgraph.model.rules import StoredRuleset
     from scrapy_itemgraph.store.admin.queue_reports import RunningProcess
 
 _NAME = Argument("name", help="the crawl's name")
@@ -33,14 +34,16 @@ def show(call: Call) -> None:
         events = graph.queue.history(name, limit=call.given.limit)
         waits = list(crawl_waits.sentences(graph.queue.explain(name)))
         depth = documents.of(graph.of(name).depths.standing())
+        rules = graph.of(name).rules.get()
     document = {
         **plain(crawl),
+        "ruleset": rules.number,
         "depth": depth,
         "explained": waits,
         "processes": [one._asdict() for one in processes],
         "history": [asdict(one) for one in events],
     }
-    call.write(document, _shown(crawl, depth, waits, processes, events))
+    call.write(document, _shown(crawl, depth, waits, processes, events, rules=rules))
 
 
 def _shown(
@@ -49,6 +52,8 @@ def _shown(
     waits: Sequence[str],
     processes: Sequence[RunningProcess],
     events: Sequence[CrawlEvent],
+    *,
+    rules: StoredRuleset,
 ) -> Iterator[str]:
     options = [f"-s {name}={crawl_words.said(value)}" for name, value in crawl.settings.items()]
     yield from printing.fields(
@@ -72,6 +77,7 @@ def _shown(
             ("added by", crawl.created_by),
             ("queued at", printing.moment(crawl.queued_at)),
             ("note", crawl.note),
+            ("ruleset", _ruleset(rules)),
             *depths.fields(depth),
         ]
     )
@@ -83,6 +89,11 @@ def _shown(
         yield from _where(processes)
     yield ""
     yield from _events(events)
+
+
+def _ruleset(found: StoredRuleset) -> str:
+    count = len(found.ruleset.rules)
+    return f"{found.number}, of {count} rule{'s' * (count != 1)}" if found.number else ""
 
 
 def state(crawl: ManagedCrawl) -> str:

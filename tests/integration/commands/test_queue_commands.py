@@ -188,9 +188,11 @@ def test_terms_are_changed_and_taken_away(queued):
     nothing = queued("crawls", "set", "books")
     renamed = queued("crawls", "set", "books", "-s", "ITEMGRAPH_CRAWL=x")
     both = queued("crawls", "set", "books", "--tag", "x", "--no-tag")
+    queued("rules", "add", "/calendar/", "--skip", "--crawl", "books")
     shown = queued("crawls", "show", "books", "--json").document
 
-    assert (shown["tag"], shown["nice"], shown["concurrency"]) == (None, 2, 0)
+    assert (shown["tag"], shown["nice"], shown["concurrency"], shown["ruleset"]) == (None, 2, 0, 1)
+    assert "1, of 1 rule" in queued("crawls", "show", "books").out
     assert shown["settings"] == {"A": "1", "B": "2"}
     assert "--concurrency 1" in " ".join(shown["explained"])
     assert (nothing.code, "say what is to be changed" in nothing.err) == (2, True)
