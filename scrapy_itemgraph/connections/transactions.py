@@ -56,8 +56,18 @@ class Transactions:
     `recover` has: it is awaited, and uses `unchecked`.
     """
 
-    def __init__(self, engine: AsyncEngine, patience: timedelta, waits: str = CRAWL_WAITS) -> None:
-        """Use an engine; `waits` is what people are told while the server is away."""
+    def __init__(
+        self,
+        engine: AsyncEngine,
+        patience: timedelta,
+        waits: str = CRAWL_WAITS,
+        *,
+        at_once: int = engines.POOL_SIZE,
+    ) -> None:
+        """Use an engine with so many connections `at_once`.
+
+        `waits` is what people are told while the server is away.
+        """
         self.crawl_id = 0
         self.engine = engine
         self._patience = patience.total_seconds()
@@ -65,7 +75,7 @@ class Transactions:
         self._is_cut_off = False
         self._answers = asyncio.Event()
         # Whoever waits for a connection waits here and not in the pool, which has a time-out.
-        self._room = asyncio.Semaphore(engines.POOL_SIZE)
+        self._room = asyncio.Semaphore(at_once)
         self.watchdog = WorkerWatchdog(engine, self._patience, waits)
         self._is_ending = False
         self._given_up: DatabaseUnavailableError | None = None

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _WAITS = "The frontier waits for it: URLs are acked and handed out when it is back"
 _CALLS_WAIT = timedelta(seconds=10)  # for a database that is away; then the client is told
 _PUTS_WAIT = timedelta(seconds=30)  # StormCrawler gives up after 60
+_OF_CRAWLS = 6  # calls at once that may wait for whoever changes a crawl, and keep up nobody else
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +53,8 @@ class FrontierGraph:
     listings: FrontierListings
     deletions: FrontierDeletions
     upkeep: FrontierUpkeep
-    calls: Transactions  # of all that is asked but for what is put
+    calls: Transactions  # that wait for nobody: lists, numbers, tokens
+    crawl_calls: Transactions  # of what is handed out, set and deleted
     put_calls: Transactions
 
     @staticmethod
@@ -86,16 +88,20 @@ class FrontierGraph:
         """Return the digests of tokens, and when the last one was made."""
         return await self.calls.call(access_tokens.keys)
 
+    def hurry(self) -> None:
+        """Wait a short time only for a database that is away, for the server ends."""
+        for one in (self.connections.transactions, self.calls, self.crawl_calls, self.put_calls):
+            one.hurry()
+
     async def close(self, reason: str) -> None:
         """Note that the server ended; it waits for a database a short time."""
         own = self.connections.transactions
-        for one in (own, self.calls, self.put_calls):
-            one.hurry()
+        self.hurry()
         try:
             self.process.stop()
             await own.call(processes.stop, self.process.identity.id, reason)
         finally:
-            for one in (self.put_calls, self.calls):
+            for one in (self.put_calls, self.crawl_calls, self.calls):
                 await one.close()
             await self.process.close()
             await self.connections.close()
@@ -134,24 +140,29 @@ async def _opened(connections: WorkerConnections, address: str) -> FrontierGraph
     if not process.session.has_session:
         startup_report.tell_no_session()
     calls = _transactions(connections, _CALLS_WAIT)
+    crawl_calls = _transactions(connections, _CALLS_WAIT, _OF_CRAWLS)
     put_calls = _transactions(connections, _PUTS_WAIT)
     return FrontierGraph(
         connections=connections,
         process=process,
         puts=FrontierPuts(put_calls),
-        handouts=FrontierHandouts(calls, identity),
-        controls=FrontierControls(calls, identity),
+        handouts=FrontierHandouts(crawl_calls, identity),
+        controls=FrontierControls(crawl_calls, identity),
         listings=FrontierListings(calls),
-        deletions=FrontierDeletions(calls, identity),
+        deletions=FrontierDeletions(crawl_calls, identity),
         upkeep=FrontierUpkeep(connections.transactions),
         calls=calls,
+        crawl_calls=crawl_calls,
         put_calls=put_calls,
     )
 
 
-def _transactions(connections: WorkerConnections, patience: timedelta) -> Transactions:
+def _transactions(
+    connections: WorkerConnections, patience: timedelta, at_once: int = engines.POOL_SIZE
+) -> Transactions:
     """Return transactions on connections of their own, so that none waits for another kind."""
     database = connections.settings.database
     idle = database.lease.total_seconds() / 2
-    engine = engines.async_engine(connections.transactions.engine.url, longest_idle=idle)
-    return Transactions(engine, min(patience, database.patience), _WAITS)
+    url = connections.transactions.engine.url
+    engine = engines.async_engine(url, pool_size=at_once, longest_idle=idle)
+    return Transactions(engine, min(patience, database.patience), _WAITS, at_once=at_once)

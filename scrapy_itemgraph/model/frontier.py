@@ -28,6 +28,7 @@ KEYED_PREFIX = "URL@"  # where the key is not the URL's host
 MAX_KEY_UNITS = 255  # of UTF-16
 LAST_NICE = 2**31 - 1
 LAST_SECOND = 253_402_128_000  # 9999-12-30, which is the last moment that is stored
+MAX_DATE = 2**64 - 1  # that a message can say
 MAX_SECONDS = 2**63 - 1  # what is stored of larger numbers
 
 _AUTHORITY_ENDS = re.compile(r"[/?&#]")
@@ -72,7 +73,10 @@ class Request:
 
 
 class HandedURL(NamedTuple):
-    """A URL that is handed out, and the work that it is, to be given back by."""
+    """A URL that is handed out, and the work that it is, to be given back by.
+
+    It is held `until` a second since 1970.
+    """
 
     crawl: str
     key: str
@@ -80,6 +84,7 @@ class HandedURL(NamedTuple):
     metadata: Metadata
     item_id: int
     task_id: int
+    until: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,10 @@ IS_SURELY_DEAD = _IS_DEAD.format(
 HAS_DEPTH_WORK = """(EXISTS (SELECT FROM depth_work x WHERE x.crawl_id = :crawl)
             OR EXISTS (SELECT FROM depth_sweeps x WHERE x.crawl_id = :crawl))"""
 
+# Whether PostgreSQL can read the data of an item `i`: a NUL, say, it cannot.
+IS_READABLE = r"""(strpos(CAST(i.data AS text), '\u') = 0
+                OR CAST(i.data AS text) !~ '\\u(0000|[dD][89a-fA-F])')"""
+
 # Whether work `w` is neither claimed nor put off to a later time.
 IS_READY = "w.token IS NULL AND w.not_before IS NULL"
 

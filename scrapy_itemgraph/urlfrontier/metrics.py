@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.urlfrontier.counts import Counts
 
 PATHS = {b"/metrics", b"/"}
-PATIENCE = 10.0  # seconds that a request may take to come in, and its answer to go out
+PATIENCE = 15.0  # seconds for a request, and its answer; a call to the database has ten of them
 HEAD = 16 * 1024  # bytes that a request has at most
 CONNECTIONS = 20  # at a time; more are closed
 

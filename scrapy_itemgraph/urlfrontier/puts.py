@@ -6,6 +6,7 @@ A stream has up to so much in flight, and stops reading beyond it, so that HTTP/
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -27,7 +28,8 @@ TRANSACTIONS = 2  # that are open at a time, each of another crawl
 LONGEST_WAIT = 0.02  # seconds that a transaction waits at most for more URLs,
 SHORT_WAIT = 0.002  # as long as more come in such a time
 ITEMS = 2048  # of a stream, that are in flight
-BATCHES = 64
+IN_BATCHES = 16384  # URLs of a stream of batches, likewise
+IN_ALL = 100_000  # URLs that wait to be stored, also of streams that are gone
 
 
 class Putting(Protocol):
@@ -52,11 +54,20 @@ class Batch(NamedTuple):
     items: list[Item]
 
 
+class Ack(NamedTuple):
+    """What is said of an item, or of each URL of a batch; of `size` URLs."""
+
+    name: str
+    said: Any
+    size: int = 1
+
+
 class _Waiting(NamedTuple):
-    """A URL that is to be stored, and who is told its status."""
+    """A URL that is to be stored `since` a moment, and who is told its status."""
 
     put: PutURL
     told: Callable[[Status], None]
+    since: float
 
 
 class Gatherer:
@@ -72,6 +83,10 @@ class Gatherer:
         self._waiting: dict[str, deque[_Waiting]] = {}  # by crawls, each of which a task empties
         self._tasks: set[asyncio.Task[None]] = set()
         self._transactions = asyncio.Semaphore(TRANSACTIONS)
+        self._count = 0  # URLs that wait
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+        self._failed = 0.0  # what has waited since then has seen a whole outage
 
     def add(self, crawl: str, put: PutURL, told: Callable[[Status], None]) -> None:
         """Have a URL stored, and its status counted and told."""
@@ -81,7 +96,14 @@ class Gatherer:
             task = asyncio.create_task(self._empty(crawl, waiting))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        waiting.append(_Waiting(put, told))
+        waiting.append(_Waiting(put, told, time.monotonic()))
+        self._count += 1
+        if self._count >= IN_ALL:
+            self._has_room.clear()
+
+    async def room(self) -> None:
+        """Wait until there is room for more."""
+        await self._has_room.wait()
 
     async def finish(self) -> None:
         """Wait until all that was added is stored, or failed."""
@@ -92,17 +114,36 @@ class Gatherer:
         while waiting:
             await _gathered(waiting)
             async with self._transactions:
-                taken = [waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))]
+                if not (taken := self._taken(waiting)):
+                    continue
                 statuses = await self._statuses(crawl, [one.put for one in taken])
             for one, status in zip(taken, statuses, strict=True):
-                self._counts.store(one.put, status)
-                one.told(status)
+                self._tell(one, status)
         del self._waiting[crawl]
 
+    def _taken(self, waiting: deque[_Waiting]) -> list[_Waiting]:
+        """Take what is stored next; what had to wait through an outage failed with it."""
+        failed = 0
+        while waiting and waiting[0].since <= self._failed:
+            self._tell(waiting.popleft(), Status.FAIL)
+            failed += 1
+        if failed:
+            logger.warning("%d more URLs are to be sent again", failed)
+        return [waiting.popleft() for _ in range(min(AT_ONCE, len(waiting)))]
+
+    def _tell(self, one: _Waiting, status: Status) -> None:
+        self._count -= 1
+        if self._count < IN_ALL:
+            self._has_room.set()
+        self._counts.store(one.put, status)
+        one.told(status)
+
     async def _statuses(self, crawl: str, urls: Sequence[PutURL]) -> Sequence[Status]:
+        began = time.monotonic()
         try:
             return await self._puts.put(crawl, urls)
         except DatabaseUnavailableError as error:
+            self._failed = began
             logger.warning("%s %d URLs are to be sent again", error, len(urls))
         except Exception:  # the streams go on; who sent these is told so
             logger.exception("%d URLs of the crawl %s are to be sent again", len(urls), crawl)
@@ -126,33 +167,35 @@ class Stream:
     """What is in flight of one stream, and the acks that are to be written."""
 
     def __init__(self, gatherer: Gatherer, limit: int, counts: Counts) -> None:
-        """Stop reading at `limit` of what is acked: items, or batches."""
+        """Stop reading while `limit` URLs are in flight."""
         self._gatherer = gatherer
         self._counts = counts
         self._limit = limit
         self._in_flight = 0
-        self._acks: list[tuple[str, Any]] = []
+        self._acks: list[Ack] = []
         self._has_changed = asyncio.Event()
         self._has_room = asyncio.Event()
         self._has_room.set()
         self._is_read = False
 
     async def room(self) -> None:
-        """Wait until there is room for one more."""
+        """Wait until there is room for more."""
         await self._has_room.wait()
+        await self._gatherer.room()
 
     def take(self, one: Item) -> None:
         """Have an item stored and acked."""
-        self._begin()
+        self._begin(1)
         self._counts.take(one.put)
         if one.put is None:
-            self._ack(one.name, Status.SKIPPED)
+            self._ack(Ack(one.name, Status.SKIPPED))
         else:
-            self._gatherer.add(one.crawl, one.put, lambda status: self._ack(one.name, status))
+            self._gatherer.add(one.crawl, one.put, lambda status: self._ack(Ack(one.name, status)))
 
     def take_batch(self, batch: Batch) -> None:
         """Have a batch stored and acked; what it repeats is skipped."""
-        self._begin()
+        size = max(1, len(batch.items))
+        self._begin(size)
         for one in batch.items:
             self._counts.take(one.put)
         statuses = [Status.SKIPPED] * len(batch.items)
@@ -164,10 +207,10 @@ class Stream:
             statuses[at] = status
             missing -= 1
             if not missing:
-                self._ack(batch.name, statuses)
+                self._ack(Ack(batch.name, statuses, size))
 
         if not usable:
-            self._ack(batch.name, statuses)
+            self._ack(Ack(batch.name, statuses, size))
         for at, crawl, put in usable:
             self._gatherer.add(crawl, put, partial(told, at))
 
@@ -176,24 +219,25 @@ class Stream:
         self._is_read = True
         self._has_changed.set()
 
-    async def acks(self) -> Iterable[tuple[str, Any]]:
-        """Return the next acks, by their names; none: all is acked and nothing more comes in."""
+    async def acks(self) -> Iterable[Ack]:
+        """Return the next acks; none: all is acked and nothing more comes in."""
         while not self._acks and (self._in_flight or not self._is_read):
             self._has_changed.clear()
             await self._has_changed.wait()
         found, self._acks = self._acks, []
         return found
 
-    def written(self) -> None:
-        """Take note that an ack was written: one more may be read."""
-        self._in_flight -= 1
-        self._has_room.set()
+    def written(self, ack: Ack) -> None:
+        """Take note that an ack was written: more may be read."""
+        self._in_flight -= ack.size
+        if self._in_flight < self._limit:
+            self._has_room.set()
 
-    def _begin(self) -> None:
-        self._in_flight += 1
+    def _begin(self, size: int) -> None:
+        self._in_flight += size
         if self._in_flight >= self._limit:
             self._has_room.clear()
 
-    def _ack(self, name: str, status: Any) -> None:
-        self._acks.append((name, status))
+    def _ack(self, ack: Ack) -> None:
+        self._acks.append(ack)
         self._has_changed.set()

@@ -128,6 +128,7 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
         await cancelled(beside)
         await health.end()
         streams.stop()
+        graph.hurry()
         await asyncio.gather(*(port.server.stop(CLOSE_WITHIN) for port in listening))
         await streams.finish()
 

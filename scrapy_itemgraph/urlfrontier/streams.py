@@ -12,7 +12,7 @@ import grpc
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
-from scrapy_itemgraph.urlfrontier.puts import BATCHES, ITEMS, Gatherer, Stream
+from scrapy_itemgraph.urlfrontier.puts import IN_BATCHES, ITEMS, Gatherer, Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -59,7 +59,7 @@ class Streams:
     async def put_discovered(self, codec: Codec, given: AsyncIterator[Any], context: Any) -> None:
         """PutDiscovered: store each batch, and ack it when all of it is committed."""
         self._counts.put_batch_calls += 1
-        stream = Stream(self._gatherer, BATCHES, self._counts)
+        stream = Stream(self._gatherer, IN_BATCHES, self._counts)
         await self._put(
             given, context, stream, lambda one: stream.take_batch(codec.batch(one)), codec.batch_ack
         )
@@ -75,9 +75,9 @@ class Streams:
         reading = asyncio.create_task(self._read(given, stream, take))
         try:
             while acks := await stream.acks():
-                for name, said in acks:
-                    await context.write(ack(name, said))
-                    stream.written()
+                for one in acks:
+                    await context.write(ack(one.name, one.said))
+                    stream.written(one)
             await reading
         finally:
             await cancelled([reading])
@@ -132,23 +132,38 @@ class _Sending:
     def __init__(self, handouts: FrontierHandouts, request: Request) -> None:
         self._handouts = handouts
         self._chunks: Any = handouts.hand_out(request)  # a generator
+        self._hold = request.hold
+        self._until = 0.0  # when the chunk's hold is over, by the monotonic clock
         self._following: asyncio.Task[list[HandedURL]] | None = None
         self._unsent: deque[HandedURL] = deque()
+        self._late: list[HandedURL] = []
 
     async def has_more(self) -> bool:
         """Have the next chunk handed out; tell whether there is one.
 
         A call that is cancelled meanwhile leaves it to `close`, for it may be committed.
         """
+        self._until = time.monotonic() + self._hold
         self._following = asyncio.create_task(anext(self._chunks, []))
         self._unsent.extend(await asyncio.shield(self._following))
         self._following = None
         return bool(self._unsent)
 
     def unsent(self) -> Iterator[HandedURL]:
-        """Yield the URLs that are to be sent; each counts as sent as its sending begins."""
-        while self._unsent:
+        """Yield the URLs that are to be sent; each counts as sent as its sending begins.
+
+        A client that reads slowly does not get what others may have by now.
+        """
+        while self._unsent and time.monotonic() < self._until:
             yield self._unsent.popleft()
+        if self._unsent:
+            logger.warning(
+                "%d URLs are not sent to a client that reads slowly: their hold of %d s is over",
+                len(self._unsent),
+                self._hold,
+            )
+            self._late.extend(self._unsent)
+            self._unsent.clear()
 
     async def close(self) -> None:
         """Give back what was not sent."""
@@ -156,8 +171,9 @@ class _Sending:
             if self._following is not None:
                 self._unsent.extend(await self._following)
             await self._chunks.aclose()
-            await self._handouts.give_back(self._unsent)
+            await self._handouts.give_back([*self._late, *self._unsent])
         except DatabaseUnavailableError as error:
-            logger.warning("%s %d URLs are held that nobody has", error, len(self._unsent))
+            if self._unsent:
+                logger.warning("%s %d URLs are held that nobody has", error, len(self._unsent))
         except Exception:  # nobody waits for this
             logger.exception("%d URLs are held that nobody has", len(self._unsent))

@@ -12,8 +12,8 @@ FRONTIER = (
     (
         "a queue at its limit is served",
         "store/frontier/turns.py",
-        "is_shut = self.is_full or self.is_deleting",
-        "is_shut = self.is_deleting",
+        "return self.is_full or self.is_deleting",
+        "return self.is_deleting",
     ),
     (
         "URLs that wait for their dates count as held",

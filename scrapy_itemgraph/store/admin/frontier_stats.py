@@ -122,7 +122,9 @@ def stats(connection: Connection, scope: Scope) -> Stats:
         size = counts.less(numbers["urls"], numbers["completed"])
     else:
         found = count(connection, OF_QUEUE, queue=scope.queue_id, **given)
-        queue = connection.execute(QUEUE, {"queue": scope.queue_id, **given}).one()
+        queue = connection.execute(QUEUE, {"queue": scope.queue_id, **given}).first()
+        if queue is None:  # it was deleted meanwhile
+            return Stats()
         size = counts.less(found[0]["urls"], found[0]["completed"])
         numbers = {**found[0], "queues": 1, "active_queues": int(queue.is_active)}
         if queue.completed is not None:

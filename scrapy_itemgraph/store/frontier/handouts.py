@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1000  # URLs, or queues, of a transaction
 
-# Servers that hand nothing out are paused by themselves, or with all others.
+# Whether this server hands URLs out: one is paused by itself, or with all others.
 STATE = text("""
     SELECT f.is_active AND NOT EXISTS (
         SELECT FROM frontier_nodes n WHERE n.process_id = :own AND NOT n.is_active)
@@ -55,8 +55,12 @@ CRAWLS = text("""
     ORDER BY first.next_at
 """)
 
+# Kinds of work that are open. A crawl is shared if a spider has declared a task of it.
 KINDS = text(f"""
-    SELECT k.id FROM tasks t JOIN kinds k ON k.task_id = t.id
+    SELECT k.id, EXISTS (
+        SELECT FROM tasks x WHERE x.crawl_id = t.crawl_id AND x.spider <> '{frontier.SPIDER}'
+        OFFSET 0) AS is_shared
+    FROM tasks t JOIN kinds k ON k.task_id = t.id
     WHERE t.crawl_id = :crawl AND t.name = :task AND t.is_enabled AND t.is_registered
         AND (t.max_failures IS NULL OR NOT {IS_STOPPED})
 """)  # noqa: S608 - our own condition
@@ -103,12 +107,13 @@ USED = text("""
         FOR NO KEY UPDATE OF x SKIP LOCKED))
 """)
 
-# Holds of URLs that were not sent.
+# Holds of URLs that were not sent, unless somebody else holds them by now.
 GIVE_BACK = text("""
     UPDATE work w SET not_before = NULL, tries = 0
-    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS back(item_id, task_id)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:seconds AS bigint[]))
+        AS back(item_id, task_id, until)
     WHERE w.item_id = back.item_id AND w.task_id = back.task_id AND w.token IS NULL
-        AND w.tries = 1 AND w.not_before IS NOT NULL
+        AND w.tries = 1 AND w.not_before = to_timestamp(back.until)
     RETURNING w.queue_id
 """)
 
@@ -120,16 +125,23 @@ class Crawl(NamedTuple):
     name: str
 
 
+class Cut(NamedTuple):
+    """How many more URLs of a queue are asked for, which was `served` at a second."""
+
+    left: int
+    served: int
+
+
 class Chunk(NamedTuple):
     """URLs that are held from now on, and of how many queues that were not handed out before.
 
-    `cut` are queues that may have more than there was room for, and how much more of each is asked
-    for. The last chunk of a crawl `is_last`.
+    `cut` are queues that may have more than there was room for. The last chunk of a crawl
+    `is_last`.
     """
 
     urls: list[HandedURL]
     queues: int = 0
-    cut: Mapping[int, int] = {}
+    cut: Mapping[int, Cut] = {}
     is_last: bool = True
 
 
@@ -160,7 +172,7 @@ class Search(NamedTuple):
     crawls: Sequence[Crawl] | None = None
     began: datetime | None = None
     looked_at: int = 1
-    cut: Mapping[int, int] = {}
+    cut: Mapping[int, Cut] = {}
 
     @property
     def is_over(self) -> bool:
@@ -182,6 +194,8 @@ def step(
     """Hold URLs in one transaction of a server, `own`; return them, and how the search goes on."""
     if search.crawls is None:
         search = search._replace(crawls=crawls_of(connection, request, own))
+    elif not connection.execute(STATE, {"own": own}).scalar_one():
+        return [], Search(0, ())
     if not search.crawls:
         return [], search
     crawl = search.crawls[0]
@@ -215,27 +229,45 @@ def _take(
         found = turns.locked(connection, search.cut)
     else:
         found = turns.due(connection, crawl.id, request.key, began, limit)
-    kinds = list(opened.scalars())
+    kinds = opened.all()
     if not kinds:
         return Chunk([])
+    numbers = [one.id for one in kinds]
     if search.cut:
-        look = _Look({one.id: search.cut[one.id] for one in found}, found, found, is_last=False)
+        look = _look_again(found, search.cut, is_last=request.key is not None)
     else:
-        look = _look(connection, request, found, search.room, kinds)
+        look = _look(connection, request, found, search.room, numbers)
         if len(found) == limit and request.key is None:
             look = look._replace(is_last=False)
     share = max(1, CHUNK // max(1, len(look.into)))
     shares = {queue: min(share, left) for queue, left in look.allowed.items()}
-    rows = _heads(connection, shares, kinds)
+    rows = _heads(connection, shares, numbers)
     taken = Counter(row.queue_id for row in rows)
     urls = _held(connection, crawl, rows, look.into, request.hold)
-    turns.move_on(connection, crawl.id, look.moved, [*look.into, *look.empty], taken)
+    turns.move_on(
+        connection,
+        crawl.id,
+        look.moved,
+        [*look.into, *look.empty],
+        taken,
+        is_shared=kinds[0].is_shared,
+    )
     left = {
-        queue: look.allowed[queue] - count
-        for queue, count in taken.items()
-        if count == shares[queue] < look.allowed[queue]
+        one.id: Cut(look.allowed[one.id] - taken[one.id], look.into[0].now)
+        for one in look.into
+        if taken[one.id] == shares[one.id] < look.allowed[one.id]
     }
     return Chunk(urls, 0 if search.cut else len(taken), left, look.is_last and not left)
+
+
+def _look_again(found: Sequence[Turn], cut: Mapping[int, Cut], *, is_last: bool) -> _Look:
+    """Choose of queues that were cut those that nobody has shut or served meanwhile."""
+    into = [
+        one
+        for one in found
+        if one.last_served == cut[one.id].served and not one.is_shut and one.blocked_until < one.now
+    ]
+    return _Look({one.id: cut[one.id].left for one in into}, into, into, is_last=is_last)
 
 
 def _look(
@@ -309,7 +341,9 @@ def _held(
             continue
         seen[row.queue_id] += 1
         url, metadata = url_of(item.name, item.data)
-        handed = HandedURL(crawl.name, keys[row.queue_id], url, metadata, row.item_id, row.task_id)
+        handed = HandedURL(
+            crawl.name, keys[row.queue_id], url, metadata, row.item_id, row.task_id, until
+        )
         ordered.append((seen[row.queue_id], place[row.queue_id], handed))
     ordered.sort(key=lambda one: one[:2])
     return [handed for _, _, handed in ordered]
@@ -320,14 +354,23 @@ def url_of(name: str, data: Any) -> tuple[str, frontier.Metadata]:
     if not isinstance(data, dict):
         return name, {}
     url, metadata = data.get("url"), data.get("metadata")
-    return (
-        url if isinstance(url, str) else name,
-        metadata if isinstance(metadata, dict) else {},
-    )
+    return url if isinstance(url, str) else name, _as_lists(metadata)
+
+
+def _as_lists(metadata: Any) -> frontier.Metadata:
+    """Return what of metadata has the form of a crawler's: a spider writes there what it likes."""
+    if not isinstance(metadata, dict):
+        return {}
+    return {
+        name: [one for one in values if isinstance(one, str)]
+        for name, values in metadata.items()
+        if isinstance(values, list)
+    }
 
 
 def give_back(connection: Connection, urls: Sequence[HandedURL]) -> None:
     """End the holds of URLs that were not sent."""
     ordered = sorted(urls, key=lambda one: (one.item_id, one.task_id))
-    rows = connection.execute(GIVE_BACK, columns(ordered, items="item_id", tasks="task_id"))
+    back = columns(ordered, items="item_id", tasks="task_id", seconds="until")
+    rows = connection.execute(GIVE_BACK, back)
     queues.wake(connection, {row.queue_id for row in rows})

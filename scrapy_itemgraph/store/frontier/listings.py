@@ -16,7 +16,7 @@ from scrapy_itemgraph.store import items
 from scrapy_itemgraph.store.frontier import lookup
 from scrapy_itemgraph.store.frontier.handouts import url_of
 from scrapy_itemgraph.store.frontier.lookup import IS_WITHIN, Cursor
-from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READY_BESIDE_OTHERS
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD, IS_READABLE, IS_READY_BESIDE_OTHERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,11 +65,9 @@ _ORDERED = f"""FROM items i
         WHERE i.crawl_id = :crawl AND i.in_frontier AND {IS_WITHIN}
         ORDER BY i.crawl_id, i.slot_id, i.id"""
 
-# The URL of an item `i`; what PostgreSQL cannot read of its data, a NUL say, is in its name.
-_URL = r"""coalesce(
-        CASE WHEN strpos(CAST(i.data AS text), '\u') = 0
-                OR CAST(i.data AS text) !~ '\\u(0000|[dD][89a-fA-F])'
-            THEN i.data ->> 'url' END,
+# The URL of an item `i`; it is in its name if PostgreSQL cannot read the data.
+_URL = f"""coalesce(
+        CASE WHEN {IS_READABLE} THEN i.data ->> 'url' END,
         substr(i.name, strpos(i.name, ':') + 1))"""
 _MATCHES = f"""CASE
             WHEN CAST(:filter AS text) IS NULL THEN true
@@ -214,4 +212,6 @@ def _known(crawl: str, rows: Iterable[Any]) -> list[KnownURL]:
 def _date(data: Any) -> int:
     """Return the date that a crawler gave a URL; 0: it gave none."""
     date = data.get("refetchable_from_date") if isinstance(data, dict) else None
-    return date if isinstance(date, int) and not isinstance(date, bool) and date > 0 else 0
+    if not isinstance(date, int) or isinstance(date, bool):
+        return 0
+    return date if 0 < date <= frontier.MAX_DATE else 0

@@ -19,6 +19,7 @@ from scrapy_itemgraph.store import queues as stored_queues
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.depths import links
 from scrapy_itemgraph.store.frontier import queues
+from scrapy_itemgraph.store.sql_conditions import IS_READABLE
 from scrapy_itemgraph.store.urls import completions
 from scrapy_itemgraph.store.worklist import refresh
 
@@ -52,10 +53,11 @@ INSERT = text(f"""
     INSERT INTO tags (item_id, tag_name, crawl_id) SELECT given.id, :tag, :crawl FROM given
 """)  # noqa: S608 - our own expressions
 
-# Keys in the data that a spider wrote stay.
+# Keys in the data that a spider wrote stay, and all of it that PostgreSQL cannot read.
 UPDATE = text(f"""
     UPDATE items i
     SET data = CASE
+            WHEN NOT {IS_READABLE} THEN i.data
             WHEN json_typeof(i.data) <> 'object' OR NOT EXISTS (
                 SELECT FROM json_object_keys(i.data) AS has(key)
                 WHERE has.key NOT IN ('url', 'metadata', 'refetchable_from_date', 'download_slot'))
@@ -82,13 +84,14 @@ OPEN = text(f"""
     FROM {_GIVEN}
     ON CONFLICT (item_id, task_id) DO UPDATE
     SET queue_id = excluded.queue_id, kind_id = excluded.kind_id, is_stale = false,
-        nice = excluded.nice, not_before = excluded.not_before, tries = 0, request = NULL
+        nice = excluded.nice, not_before = excluded.not_before, tries = 0, deaths = 0, stalls = 0,
+        request = NULL
     WHERE w.token IS NULL
 """)  # noqa: S608 - our own expressions
 
 # The same where work follows from more than the URL: `refresh` has made or moved it before.
 END_HOLDS = text(f"""
-    UPDATE work w SET not_before = {_START}, tries = 0, request = NULL
+    UPDATE work w SET not_before = {_START}, tries = 0, deaths = 0, stalls = 0, request = NULL
     FROM {_GIVEN}
     WHERE w.item_id = given.id AND w.task_id = :task AND w.token IS NULL
 """)  # noqa: S608 - our own expressions

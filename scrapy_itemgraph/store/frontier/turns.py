@@ -46,7 +46,7 @@ TURNS = text(
 # The turn of one queue, whose `next_at` is a hint for who looks for any.
 TURN = text(_TURN.format(which="q.crawl_id = :crawl AND q.slot_id = :slot AND q.holder IS NULL"))
 # Queues that the chunk before was too small for.
-CUT = text(_TURN.format(which="q.id = ANY (CAST(:queues AS int[])) AND NOT f.is_deleting"))
+CUT = text(_TURN.format(which="q.id = ANY (CAST(:queues AS int[])) AND q.holder IS NULL"))
 
 HELD = text("""
     SELECT queue.id, (
@@ -100,13 +100,17 @@ class Turn(NamedTuple):
     now: int
 
     @property
+    def is_shut(self) -> bool:
+        """Whether nothing may be handed out of it, however long it has waited."""
+        return self.is_full or self.is_deleting or self.is_slot_blocked
+
+    @property
     def opens_at(self) -> int:
         """From which second on it may be handed out of; 0: now."""
         least = max(self.blocked_until, self.last_served + self.delay)
         if least >= self.now:
             return min(least + 1, frontier.LAST_SECOND)
-        is_shut = self.is_full or self.is_deleting or self.is_slot_blocked
-        return self.now + _SOON if is_shut else 0
+        return self.now + _SOON if self.is_shut else 0
 
 
 def due(
@@ -123,7 +127,7 @@ def due(
 
 
 def locked(connection: Connection, queue_ids: Collection[int]) -> list[Turn]:
-    """Lock queues once more, but for those that are being deleted."""
+    """Lock queues once more."""
     return _locked(connection, CUT, queues=list(queue_ids))
 
 
@@ -161,8 +165,14 @@ def move_on(
     turns: Iterable[Turn],
     looked_into: Iterable[Turn],
     served: Collection[int],
+    *,
+    is_shared: bool,
 ) -> None:
-    """Give queues their next turn, and let nobody look into those that are empty."""
+    """Give queues their next turn, and let nobody look into those that are empty.
+
+    In a crawl that spiders share, these look into the queues by the same turns, and keep to other
+    delays and blocks: there no turn is put off for long.
+    """
     tried = {one.id for one in looked_into}
     if empty := sorted(tried.difference(served)):
         queues.park(connection, crawl_id, empty)
@@ -174,6 +184,8 @@ def move_on(
             seconds[one.id] = one.now
         else:
             seconds[one.id] = one.opens_at or one.now + _LOOK_AGAIN
+        if is_shared:
+            seconds[one.id] = min(seconds[one.id], one.now + _SOON)
     if seconds:
         ordered = sorted(seconds)
         turned = {"queues": ordered, "seconds": [seconds[one] for one in ordered]}

@@ -15,6 +15,7 @@ from scrapy_itemgraph.model import frontier
 from scrapy_itemgraph.postgres.arrays import number_array
 from scrapy_itemgraph.postgres.event_loop import sorted_chunks
 from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.sql_conditions import IS_READABLE
 from scrapy_itemgraph.store.urls import completions
 
 if TYPE_CHECKING:
@@ -22,10 +23,9 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-# What PostgreSQL cannot read of the data, a NUL say, is in the name.
-_URL = r"""CASE
-            WHEN strpos(CAST(i.data AS text), '\u') = 0
-                OR CAST(i.data AS text) !~ '\\u(0000|[dD][89a-fA-F])' THEN i.data ->> 'url'
+# It is in the name if PostgreSQL cannot read the data.
+_URL = f"""CASE
+            WHEN {IS_READABLE} THEN i.data ->> 'url'
             ELSE substr(i.name, strpos(i.name, ':') + 1) END"""
 
 # As `model.frontier.item_name` makes them.

@@ -9,6 +9,8 @@ import pytest
 from support import frontier, proxies
 from support.frontier import M, batch, discovered, known
 
+from scrapy_itemgraph.urlfrontier import v2
+
 BAD = {
     "no host": discovered("http://?x", name="no host"),
     "NUL": discovered("http://a.example/\0", name="NUL"),
@@ -135,3 +137,41 @@ def test_streams_outlive_an_outage(engine):
         assert stream.read(1) == [("http://a.example/2", "OK")]
         assert sorted(served.client.get()) == ["http://a.example/1", "http://a.example/2"]
         stream.end()
+
+
+def test_a_slow_reader_does_not_get_what_others_hold_by_now(client, served):
+    """Of URLs that it has not read when its hold is over it gets none, and ends no other hold."""
+    large = {"k": ["x" * 60_000]}
+    urls = [f"http://a.example/{number}" for number in range(500)]
+    client.put(*(discovered(one, metadata=large) for one in urls))
+    slow = client.call("GetURLs")(v2.API.methods["GetURLs"].takes(delay_requestable=2))
+    first = next(slow).url
+    time.sleep(4)
+
+    with frontier.Client(served.address) as other:
+        held = other.get(delay_requestable=300)
+        late = {first, *(one.url for one in slow)}
+        time.sleep(2)
+        again = other.get(delay_requestable=300)
+
+    assert len(held) == 500
+    assert len(late) < 500
+    assert again == []
+
+
+def test_a_server_ends_soon_while_the_database_is_away(engine):
+    """What it has read is FAIL within seconds of SIGTERM: it is to be sent again (UF-5)."""
+    with proxies.proxy(engine) as (way, url), frontier.serving(url) as server:
+        server.client.put(discovered("http://a.example/"))
+        way.lead(("127.0.0.1", 9))
+        way.cut()
+        stream = server.client.opened("PutURLs")
+        names = [str(number) for number in range(2000)]
+        stream.send(*(discovered(f"http://a.example/{one}", name=one) for one in names))
+        time.sleep(1)
+        began = time.monotonic()
+        _, errors = server.stop()
+
+        assert "Traceback" not in errors
+        assert time.monotonic() - began < 30
+        assert sorted(stream.read(2000)) == sorted((one, "FAIL") for one in names)

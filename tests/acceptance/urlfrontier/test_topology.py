@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -20,6 +21,19 @@ HOSTS = 1000
 def crawl_for(seconds):
     """Let a crawl go on for so long."""
     threading.Event().wait(seconds)
+
+
+def until(is_so, seconds):
+    """Let a crawl go on until something is so, for so long at most; tell whether it is."""
+    latest = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < latest:
+        crawl_for(0.5)
+    return bool(is_so())
+
+
+def fetched_again(ledger):
+    """Return the URLs that were fetched more than once."""
+    return [url for url, times in list(ledger.fetched.items()) if times > 1]
 
 
 def assert_all_is_there(client, ledger):
@@ -41,14 +55,12 @@ def test_a_topology_fetches_each_url_once_per_schedule(served):
     with topologies.crawling(
         served.address, web, pause=2.0 if IS_SLOW else 0.5, default_delay=1
     ) as ledger:
-        crawl_for(20)
+        has_begun = until(lambda: len(ledger.fetched) > 100 and fetched_again(ledger), seconds=180)
 
+    assert has_begun
     assert_all_is_there(served.client, ledger)
     assert ledger.lost_streams == 0
-    assert len(ledger.fetched) > 100
-    again = [url for url, times in ledger.fetched.items() if times > 1]
-    assert again
-    assert all(web.date(url) for url in again)
+    assert all(web.date(url) for url in fetched_again(ledger))
 
 
 @pytest.mark.slow

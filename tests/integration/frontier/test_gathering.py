@@ -10,6 +10,8 @@ import pytest
 from support import frontiers
 from support.frontiers import FAIL, OK, SKIPPED, url
 
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.urlfrontier import puts as gathered_puts
 from scrapy_itemgraph.urlfrontier.counts import Counts
 from scrapy_itemgraph.urlfrontier.puts import AT_ONCE, Gatherer
 
@@ -127,3 +129,54 @@ def test_what_cannot_be_stored_is_told_and_the_rest_is_stored(engine, caplog):
     assert told == [FAIL, OK]
     assert left == ["http://a.example/2"]
     assert "refused the URL http://a.example/1" in caplog.text
+
+
+class Away:
+    """Stores nothing, for the database is away."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    async def put(self, crawl: str, urls: Sequence[PutURL]) -> list[Status]:
+        """Fail after a while."""
+        self.calls += 1
+        await asyncio.sleep(0.05)
+        raise DatabaseUnavailableError("it is away")
+
+
+def test_what_waited_through_an_outage_fails_at_once() -> None:
+    """UF-5: each thousand does not wait for a patience of its own."""
+
+    async def flood() -> tuple[int, set[Status]]:
+        away, told = Away(), set()
+        gatherer = Gatherer(away, Counts())
+        for number in range(5000):
+            gatherer.add("c", url(f"http://a.example/{number}"), told.add)
+        await gatherer.finish()
+        return away.calls, told
+
+    # What came in while the first waited for more is among the failed, too.
+    assert asyncio.run(flood()) == (1, {FAIL})
+
+
+def test_what_waits_is_bounded_over_all_streams(engine, monkeypatch) -> None:
+    """UF-5: nothing is read while very much waits, also of streams that are gone."""
+    monkeypatch.setattr(gathered_puts, "IN_ALL", 100)
+    with gathering(engine) as (server, _, gatherer):
+
+        async def flood() -> list[bool]:
+            def add(number: int) -> None:
+                gatherer.add("c", url(f"http://a.example/{number}"), lambda _: None)
+
+            room = []
+            for number in range(100):
+                add(number)
+                waiting = asyncio.create_task(gatherer.room())
+                await asyncio.sleep(0)
+                room.append(waiting.done())
+                waiting.cancel()
+            await gatherer.finish()
+            await gatherer.room()
+            return room
+
+        assert server.run(flood()) == [True] * 99 + [False]

@@ -222,3 +222,80 @@ def test_two_servers_hand_out_no_url_twice(server, engine):
     assert len(served) == len(set(served)) == 400
     assert server.rows("SELECT count(*) FROM work") == [(0,)]
     server.assert_is_true()
+
+
+def test_what_others_hold_by_now_is_not_given_back(server):
+    """UF-13: a hold that ended is nobody's to end; the next one stays."""
+    server.put(*pages("a", 3))
+    first = server.handed(hold=20)
+    server.pass_seconds(25)
+    assert len(server.get(hold=100)) == 3
+
+    server.run(server.handouts.give_back(first))
+    server.pass_seconds(3)
+    assert server.get() == []
+
+
+def chunks(server, between, **request):
+    """Get URLs, and run something between two chunks; return how many came in each."""
+
+    async def get():
+        sizes = []
+        async for chunk in server.handouts.hand_out(Request("DEFAULT", **request)):
+            sizes.append(len(chunk))
+            await between(chunk)
+        return sizes
+
+    return server.run(get())
+
+
+@pytest.mark.parametrize("key", [None, "a.example"])
+def test_a_call_gets_no_more_of_a_queue_than_it_asks_for(server, key):
+    """UF-13: though what it got is completed meanwhile, and the queue's delay is over."""
+    server.put(*pages("a", 3000))
+
+    async def complete(chunk):
+        await server.puts.put("DEFAULT", [url(one.url, 0) for one in chunk])
+        await server.transactions.call(run, "UPDATE frontier_queues SET last_served = 1")
+
+    assert chunks(server, complete, key=key, urls_per_queue=1200) == [1000]
+    server.pass_seconds(3)
+    assert chunks(server, nothing, key=key, urls_per_queue=1200) == [1000, 200]
+
+
+async def nothing(_):
+    """Do nothing between two chunks."""
+
+
+def run(connection, statement):
+    """Run a statement."""
+    connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE frontier_queues SET blocked_until = 9999999999",
+        "UPDATE frontier_queues SET crawl_limit = 1, completed = 1",
+        "UPDATE frontier SET is_active = false",
+        "UPDATE limits SET blocked_until = now() + interval '1 hour' WHERE kind = 'slot'",
+        "UPDATE frontier_queues SET last_served = last_served + 1",
+    ],
+)
+def test_a_queue_that_is_shut_between_two_chunks_is_left(server, statement):
+    """UF-6, UF-7, UF-12: a block, a limit, a pause, and who serves it meanwhile end a long call."""
+    server.put(*pages("a", 3000))
+
+    async def shut(_):
+        await server.transactions.call(run, statement)
+
+    assert chunks(server, shut) == [1000]
+
+
+def test_a_url_that_workers_died_on_is_handed_out_when_a_crawler_says_so(server):
+    """UF-5: a spider runs it alone, crawlers do not get it; known again it is as any other."""
+    server.put(url("http://a.example/"))
+    server.change("UPDATE work SET deaths = 2")
+    assert server.get() == []
+    server.put(url("http://a.example/", 5))
+    assert server.get() == ["http://a.example/"]

@@ -209,3 +209,15 @@ def test_a_put_and_a_commit_of_the_same_new_queue_do_not_deadlock(server, pair):
         "SELECT name FROM items WHERE crawl_id = :crawl ORDER BY id", crawl=crawl.id
     ) == [(f"URL:{one}",) for one in (A, new)]
     server.assert_is_true()
+
+
+@pytest.mark.parametrize("extra", [{"note": "a\0b"}, {"k\0": 1}])
+def test_a_url_with_data_that_postgresql_cannot_read_is_completed(server, engine, extra):
+    """UF-5: what a spider wrote stays as it is, and the URL is not handed out any more."""
+    server.put(url("http://first.example/"))
+    data = {"url": "http://a.example/", **extra}
+    Crawl(engine, Fetching, "DEFAULT").seed(
+        CreateItem("URL:http://a.example/", tags=["url"], data=data)
+    )
+    assert server.put(url("http://a.example/", 0)) == [OK]
+    assert server.get() == ["http://first.example/"]

@@ -434,3 +434,44 @@ def test_a_frontier_that_is_loaded_goes_on(server, crawl, database):
         graph.apply([page(A + "3")])
     server.assert_is_true("copy")
     assert sorted(server.get("copy")) == [A + "1", A + "2", A + "3"]
+
+
+class FetchingAndReading:
+    @task(name="fetch", tags=["url"])
+    def fetch(self, response, item): ...
+
+    @task(tags=["book"])
+    def read(self, response, item): ...
+
+
+def test_what_clients_set_puts_no_spider_off_for_long(server, engine):
+    """UF-13: delays and blocks are for crawlers: a worker looks into the queue within seconds."""
+    server.put(url(A), url(f"{A}2"))
+    crawl = races.Crawl(engine, FetchingAndReading, CRAWL)
+    crawl.seed(CreateItem("BOOK:1", tags=["book"], data={"url": f"{A}book"}))
+    controls = FrontierControls(server.transactions, server.own)
+    server.run(controls.set_delay(CRAWL, "a.example", 500))
+    assert server.get(urls_per_queue=1) == [A]
+    latest = "SELECT max(next_at) < clock_timestamp() + interval '6 s' FROM queues"
+    assert server.rows(latest) == [(True,)]
+
+    server.change("UPDATE queues SET next_at = now()")
+    assert server.get(urls_per_queue=1) == []
+    assert server.rows(latest) == [(True,)]
+    server.change("UPDATE queues SET next_at = now()")
+    assert "BOOK:1" in {one.item.id for one in crawl.claimed(crawl.worker())}
+
+
+def test_metadata_of_a_spider_needs_no_form(server, engine):
+    """UF-10: crawlers get of it what is in the form of theirs, and lists can be read."""
+    crawl = races.Crawl(engine, Fetching, CRAWL)
+    server.put(url(A))
+    metadata = {"depth": 3, "title": "xyz", "none": None, "mixed": ["a", 1], "path": ["x"]}
+    data = {"url": B, "metadata": metadata, "refetchable_from_date": 10**30}
+    crawl.seed(CreateItem(f"URL:{B}", tags=["url"], data=data))
+
+    said = {one.url: one.metadata for one in server.handed()}
+    assert said == {A: {}, B: {"mixed": ["a"], "path": ["x"]}}
+    listings = FrontierListings(server.transactions)
+    one = server.run(listings.url(CRAWL, "b.example", B))
+    assert one.refetchable_from == one.created_at
