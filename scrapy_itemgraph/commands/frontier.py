@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.urlfrontier.access import AccessTerms
+    from scrapy_itemgraph.urlfrontier.server import Served
 
 logger = logs.logger(__name__)
 
@@ -122,7 +123,7 @@ def frontier(call: Call) -> None:
             "has_tokens": served.has_tokens,
         }
         whom = _whom(access, has_tokens=served.has_tokens)
-        shown = f"The frontier answers at {served.address} to {whom} (Ctrl-C ends it)"
+        shown = f"The frontier answers at {_where(served)} to {whom} (Ctrl-C ends it)"
         printing.write(sys.stdout, json.dumps(told) if call.as_json else shown)
         sys.stdout.flush()
 
@@ -152,6 +153,16 @@ def _v3_port(given: argparse.Namespace) -> int | None:
     if given.v3_port is not None:
         return int(given.v3_port)
     return V3_PORT if given.port else 0
+
+
+def _where(served: Served) -> str:
+    """Say at which addresses a server answers what."""
+    parts = [served.address]
+    if served.v3_address is not None:
+        parts.append(f"version 3 at {served.v3_address}")
+    if served.metrics is not None:
+        parts.append(f"Prometheus at {served.metrics}")
+    return ", ".join(parts)
 
 
 def _whom(access: AccessTerms, *, has_tokens: bool) -> str:

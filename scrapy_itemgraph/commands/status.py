@@ -178,12 +178,12 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
 
 
 def _frontier(stats: dict[str, Any] | None) -> str | None:
-    """Return what crawlers have of a crawl over gRPC, and in how many queues they find more."""
+    """Return what crawlers have of a crawl over gRPC, and how many queues are not completed."""
     if stats is None:
         return None
     sign = "~" if stats["is_estimated"] else ""
     held = f"crawlers have {sign}{counts.many(stats['in_process'], 'URL')}, counted as later"
-    return f"{held}; queues with more: {stats['active_queues']:,} of {stats['queues']:,}"
+    return f"{held}; queues not completed: {stats['active_queues']:,} of {stats['queues']:,}"
 
 
 def _of_rules(sweep: dict[str, Any]) -> str:

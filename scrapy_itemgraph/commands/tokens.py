@@ -38,10 +38,8 @@ def add(call: Call) -> None:
     name, role = call.given.name, call.given.role
     with call.graph(may_create=True) as graph:
         secret = graph.tokens.add(name, role)
-    call.write(
-        {"name": name, "role": role, "token": secret},
-        [secret, f"the token {name} may {role}; it is not shown again"],
-    )
+    call.write({"name": name, "role": role, "token": secret}, [secret])
+    call.note(f"the token {name} may {role}; it is not shown again")
 
 
 @_TOKEN.command("list")

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model.frontier import MAX_SECONDS
 from scrapy_itemgraph.store.frontier import controls, lookup
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
+
+logger = logs.logger(__name__)
 
 
 class FrontierControls:
@@ -75,6 +78,8 @@ class FrontierControls:
         """Have URLs handed out or not: by this server, or by all of the database."""
         process = self._own.id if local else None
         await self._call(controls.set_active, process, is_active=is_active, hot=True)
+        which = "This server hands" if local else "All servers of the database hand"
+        logger.warning("%s %s (SetActive)", which, "URLs out again" if is_active else "out nothing")
 
     async def is_active(self, *, local: bool) -> bool:
         """Tell whether this server hands URLs out, or all servers of the database do."""

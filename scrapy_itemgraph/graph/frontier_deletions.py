@@ -6,11 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.store.frontier import deletions, lookup
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.store.frontier.lookup import Cursor, Scope
+
+logger = logs.logger(__name__)
 
 _DAY = 86_400  # seconds
 _MOST_DAYS = 1_000_000  # no URL is older
@@ -30,11 +33,15 @@ class FrontierDeletions:
 
     async def delete_crawl(self, crawl: str) -> int:
         """Delete all queues of a crawl with their URLs; return how many URLs they had."""
-        return await self._delete(await self._call(lookup.find, crawl, None, hot=True))
+        number = await self._delete(await self._call(lookup.find, crawl, None, hot=True))
+        logger.info("%d URLs of the crawl %s are deleted, all that it had", number, crawl)
+        return number
 
     async def delete_queue(self, crawl: str, key: str) -> int:
         """Delete a queue with its URLs; return how many it had."""
-        return await self._delete(await self._call(lookup.find, crawl, key, hot=True))
+        number = await self._delete(await self._call(lookup.find, crawl, key, hot=True))
+        logger.info("%d URLs of the queue %s of the crawl %s are deleted", number, key, crawl)
+        return number
 
     async def _delete(self, scope: Scope | None) -> int:
         if scope is None:
@@ -58,7 +65,10 @@ class FrontierDeletions:
             return 0
         seconds = min(days, _MOST_DAYS) * _DAY
         before = await self._call(deletions.second_before, seconds, hot=True)
-        return await self._steps(scope, before)
+        number = await self._steps(scope, before)
+        what = f"the crawl {crawl}" if key is None else f"the queue {key} of the crawl {crawl}"
+        logger.info("%d URLs of %s are purged: those made %d days ago", number, what, days)
+        return number
 
     async def _steps(self, scope: Scope, before: int | None) -> int:
         """Delete what there is now, a thousand at a time."""

@@ -7,6 +7,7 @@ Messages are typed `Any`: their classes are made of descriptors as the modules a
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.frontier import HandedURL, KnownURL, Metadata, Stats, Status
     from scrapy_itemgraph.urlfrontier.descriptors import Api
 
+# In no URL; in what is read of a message of the other version there are some.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 HOLD = 30  # seconds
 PAGE = 100  # what a list has unless another size is said
 # In the order of their numbers, TRACE first; Python has none.
@@ -194,7 +197,9 @@ def _put(info: Any, crawl: str, refetchable_from: int | None) -> PutURL | None:
     derived = key_of(url)
     key = key or derived
     metadata = {name: list(values.values) for name, values in info.metadata.items()}
-    if not (url and key and is_usable_key(key) and _is_storable(crawl, metadata)):
+    if not (url and key and is_usable_key(key)) or _CONTROL.search(url):
+        return None
+    if not _is_storable(crawl, metadata):
         return None
     try:
         input_checks.check_id(item_name(url, key, derived))

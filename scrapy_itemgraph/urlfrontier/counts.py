@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.frontier import Status
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from scrapy_itemgraph.model.frontier import PutURL
+
+logger = logs.logger(__name__)
 
 
 @dataclass(slots=True)
@@ -30,6 +33,7 @@ class Counts:
     known: int = 0
     ignored: int = 0
     completed: int = 0
+    _told: int = 0  # how many of them were told that cannot be stored
 
     def take(self, put: PutURL | None) -> None:
         """Count a URL that came in; None: it cannot be stored."""
@@ -47,3 +51,14 @@ class Counts:
             self.ignored += status is Status.SKIPPED
         elif put.refetchable_from == 0:
             self.completed += status is Status.OK
+
+    def tell_unusable(self) -> None:
+        """Say in the log how many URLs came in since the last time that cannot be stored."""
+        unusable = self.put_urls - self.discovered - self.known
+        if unusable > self._told:
+            logger.warning(
+                "%d URLs are SKIPPED that cannot be stored: they have no host, a control character "
+                "or a NUL, or are too long, or their key or crawl is",
+                unusable - self._told,
+            )
+            self._told = unusable

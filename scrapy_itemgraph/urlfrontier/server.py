@@ -106,8 +106,11 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
         async def look() -> None:
             await health.look()
             await access.look()
+            counts.tell_unusable()
 
         await look()
+        if not await graph.controls.is_active(local=False):
+            logger.warning("The frontier is paused (SetActive): crawlers get nothing")
         for port in listening:
             await port.server.start()
         ready(

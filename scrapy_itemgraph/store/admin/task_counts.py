@@ -140,11 +140,12 @@ def _held(condition: str) -> Counted:
 
 
 # Tasks, and when the present or last run of their crawl began: looked up for each task (OFFSET 0),
-# and not for each of its results.
+# and not for each of its results. What crawlers do by gRPC alone is no run, and counts as one.
 _WITH_RUN = """(
             SELECT t.*, (
-                SELECT o.started_at FROM crawls c JOIN runs o
-                    ON o.crawl_id = c.id AND o.number = c.run
+                SELECT coalesce(o.started_at, CASE
+                    WHEN c.frontier IS NOT NULL THEN CAST('-infinity' AS timestamptz) END)
+                FROM crawls c LEFT JOIN runs o ON o.crawl_id = c.id AND o.number = c.run
                 WHERE c.id = t.crawl_id) AS run_began
             FROM tasks t WHERE {which} OFFSET 0) AS t"""
 

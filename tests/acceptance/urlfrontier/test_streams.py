@@ -20,6 +20,7 @@ BAD = {
     "long key": discovered("http://a.example/", name="long key", key="k" * 256),
     "long crawl": discovered("http://a.example/", name="long crawl", crawl="c" * 256),
     "long URL": discovered("http://a.example/" + "x" * 9000, name="long URL"),
+    "newline": discovered("http://a.example/\n", name="newline"),
     "nothing": M["URLItem"](ID="nothing"),
 }
 

@@ -33,7 +33,7 @@ def test_status_says_what_crawlers_have(scrapy):
     """UF-11: beside the numbers of the task, with which those of the frontier agree."""
     said = scrapy("status", "--crawl", "DEFAULT")
     found = scrapy("status", "--crawl", "DEFAULT", "--json").document
-    line = "crawlers have 1 URL, counted as later; queues with more: 1 of 2"
+    line = "crawlers have 1 URL, counted as later; queues not completed: 1 of 2"
     assert line in " ".join(said.out.split())
     assert found["frontier"] == {
         "size": 2,
@@ -43,6 +43,7 @@ def test_status_says_what_crawlers_have(scrapy):
         "active_queues": 1,
         "is_estimated": False,
     }
+    assert "1 of 3 done (33%)" in said.out
     (fetching,) = found["tasks"]
     assert (fetching["waiting"], fetching["delayed"], fetching["completed"]) == (1, 1, 1)
 
