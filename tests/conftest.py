@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def pytest_configure() -> None:
-    """Have commands write to pipes as they do for users: whoever imports readline sets COLUMNS.
+# Processes that are forked beside gRPC's threads would crash now and then. It is read as gRPC is
+# imported, which the conftest of a folder does before pytest is configured.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
-    And have gRPC leave processes alone that are forked beside its threads: some would crash.
-    """
+
+def pytest_configure() -> None:
+    """Have commands write to pipes as they do for users: whoever imports readline sets COLUMNS."""
     os.environ.pop("COLUMNS", None)
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     processes.fork_from_now_on()
 
 
