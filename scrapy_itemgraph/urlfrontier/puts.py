@@ -86,7 +86,7 @@ class Gatherer:
         self._count = 0  # URLs that wait
         self._has_room = asyncio.Event()
         self._has_room.set()
-        self._failed = 0.0  # what has waited since then has seen a whole outage
+        self._failed = 0.0  # what has waited since then fails with what failed last
 
     def add(self, crawl: str, put: PutURL, told: Callable[[Status], None]) -> None:
         """Have a URL stored, and its status counted and told."""
@@ -122,7 +122,7 @@ class Gatherer:
         del self._waiting[crawl]
 
     def _taken(self, waiting: deque[_Waiting]) -> list[_Waiting]:
-        """Take what is stored next; what had to wait through an outage failed with it."""
+        """Take what is stored next; of an outage what has waited long enough fails first."""
         failed = 0
         while waiting and waiting[0].since <= self._failed:
             self._tell(waiting.popleft(), Status.FAIL)
@@ -143,7 +143,8 @@ class Gatherer:
         try:
             return await self._puts.put(crawl, urls)
         except DatabaseUnavailableError as error:
-            self._failed = began
+            # Half as long is long enough: nothing waits for more than one and a half patiences.
+            self._failed = (began + time.monotonic()) / 2
             logger.warning("%s %d URLs are to be sent again", error, len(urls))
         except Exception:  # the streams go on; who sent these is told so
             logger.exception("%d URLs of the crawl %s are to be sent again", len(urls), crawl)

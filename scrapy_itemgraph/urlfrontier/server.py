@@ -134,6 +134,7 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
         graph.hurry()
         await asyncio.gather(*(port.server.stop(CLOSE_WITHIN) for port in listening))
         await streams.finish()
+        counts.tell_unusable()
 
 
 def _listening(terms: Terms, ends: AsyncExitStack) -> list[Port]:

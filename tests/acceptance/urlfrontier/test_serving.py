@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import grpc
 import pytest
@@ -79,3 +80,21 @@ def test_without_its_extra_it_says_what_to_install():
 
     assert done.returncode, done
     assert 'pip install "scrapy-itemgraph[frontier]"' in done.stderr
+
+
+def test_what_keeps_urls_from_crawlers_is_logged(database):
+    """UF-6, UF-16: a pause, also at the next start, URLs that are unusable, and deletions."""
+    with frontier.serving(database) as served:
+        served.client.put(discovered("http://a.example/1"), discovered("http:///x"))
+        served.client.ask("SetActive", state=False)
+        time.sleep(1.5)  # what was made in this second is not purged
+        served.client.ask("PurgeURLs")
+        served.client.ask("DeleteCrawl", value="DEFAULT")
+        _, said = served.stop()
+
+    assert "All servers of the database hand out nothing (SetActive)" in said
+    assert "1 URLs are SKIPPED that cannot be stored" in said
+    assert "1 URLs of the crawl DEFAULT are purged" in said
+    assert "0 URLs of the crawl DEFAULT are deleted" in said
+    with frontier.serving(database) as served:
+        assert "The frontier is paused (SetActive)" in served.stop()[1]

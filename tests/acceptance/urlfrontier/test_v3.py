@@ -225,3 +225,14 @@ def test_levels_begin_with_1(number, level):
     request = v3.API.messages["SetLogLevelRequest"](level=number)
 
     assert v3.CODEC.log_level(request) == level
+
+
+def test_urls_that_come_to_the_wrong_port_are_not_stored(served):
+    """UF-1: the log warns of what version 3 reads of them; a long one cannot be read at all."""
+    with frontier.Client(served.said["v3_address"]) as wrong:
+        assert len(wrong.put(discovered(A, crawl="W"))) == 1
+        with pytest.raises(grpc.RpcError) as ended:
+            wrong.put(discovered(A + "x" * 300, crawl="W"))
+    assert ended.value.code() is grpc.StatusCode.INTERNAL
+    assert list(served.client.ask("ListCrawls").values) == []
+    assert "1 URLs are SKIPPED that cannot be stored" in served.stop()[1]

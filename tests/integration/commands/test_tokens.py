@@ -18,6 +18,15 @@ def without(scrapy, crawl):
     return scrapy("token", "remove", "grafana")
 
 
+def test_a_token_is_alone_on_standard_output(scrapy, crawl):
+    """So that TOKEN=$(scrapy itemgraph token add …) has it, and nothing else."""
+    made = scrapy("token", "add", "anna", "--role", "read")
+    assert made.code == 0
+    (secret,) = made.out.splitlines()
+    assert secret.startswith("itemgraph_")
+    assert "not shown again" in made.err
+
+
 def refused(scrapy, *arguments) -> str:
     """Return the one line with which `serve` is refused."""
     ran = scrapy("serve", "--port", "0", *arguments)
