@@ -57,8 +57,8 @@ class Counts:
         unusable = self.put_urls - self.discovered - self.known
         if unusable > self._told:
             logger.warning(
-                "%d URLs are SKIPPED that cannot be stored: they have no host, a control character "
-                "or a NUL, or are too long, or their key or crawl is",
+                "SKIPPED, for they cannot be stored: %d URLs that have no host, a control "
+                "character or a NUL, or are too long, or whose key or crawl is",
                 unusable - self._told,
             )
             self._told = unusable

@@ -52,7 +52,10 @@ def test_calls_are_counted(database):
             ("frontier_putURLs_completed_total",): 1,
             ("frontier_putDiscovered_calls_total",): 1,
         }
-        assert served.stop() == (0, "")
+        code, said = served.stop()
+        assert code == 0
+        assert said.count("\n") == 1
+        assert "they cannot be stored: 1 URLs" in said
 
 
 def test_numbers_are_for_those_who_may_read(database):

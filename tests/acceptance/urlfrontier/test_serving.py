@@ -93,7 +93,7 @@ def test_what_keeps_urls_from_crawlers_is_logged(database):
         _, said = served.stop()
 
     assert "All servers of the database hand out nothing (SetActive)" in said
-    assert "1 URLs are SKIPPED that cannot be stored" in said
+    assert "SKIPPED, for they cannot be stored: 1 URLs" in said
     assert "1 URLs of the crawl DEFAULT are purged" in said
     assert "0 URLs of the crawl DEFAULT are deleted" in said
     with frontier.serving(database) as served:
