@@ -14,7 +14,7 @@ import grpc
 from scrapy_itemgraph.access import proxies
 from scrapy_itemgraph.access.no_tokens import MAKE, NoTokens, start_refusal
 from scrapy_itemgraph.access.visitors import FRESH, Visitor, bearer_of, bearer_secret
-from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
 from scrapy_itemgraph.model import access_tokens
 from scrapy_itemgraph.model.access_tokens import Keys, Role
 from scrapy_itemgraph.tools.async_tools import either
@@ -65,6 +65,12 @@ class Refusal(NamedTuple):
 
     code: grpc.StatusCode
     why: str
+
+
+_AWAY = Refusal(
+    grpc.StatusCode.UNAVAILABLE,
+    "the database does not answer, so that it is not known whether the caller may do that",
+)
 
 
 class Caller(NamedTuple):
@@ -135,8 +141,6 @@ class Access:
 
         Raises:
             grpc.aio.AbortError: it is refused.
-            DatabaseUnavailableError: the caller shows a token that may be new, and the database is
-                away.
 
         """
         if not self._terms.is_open:
@@ -163,18 +167,16 @@ class Access:
         return done.result()
 
     async def refusal(self, method: str, caller: Caller) -> Refusal | None:
-        """Return why a caller may not make a call; None: it may.
-
-        Raises:
-            DatabaseUnavailableError: as for `check`.
-
-        """
+        """Return why a caller may not make a call; None: it may."""
         refusal = self._refusal(method, caller)
         if refusal is None:
             return None
         async with self._reading:  # what is not known may be new
             if time.monotonic() - self._read_at >= FRESH:
-                self._note(await self._read())
+                try:
+                    self._note(await self._read())
+                except DatabaseUnavailableError:  # its address is not for strangers
+                    return _AWAY
         return self._refusal(method, caller)
 
     async def _checked(self, method: str, context: Any) -> Caller:

@@ -12,7 +12,7 @@ import h11
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, SummaryMetricFamily
 
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.urlfrontier.access import SCRAPING, caller_of
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _NO_NEWS = (OSError, TimeoutError)
 _CODES = {
     grpc.StatusCode.UNAUTHENTICATED: HTTPStatus.UNAUTHORIZED,
     grpc.StatusCode.PERMISSION_DENIED: HTTPStatus.FORBIDDEN,
+    grpc.StatusCode.UNAVAILABLE: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
 
@@ -145,10 +146,7 @@ class Metrics:
         if request.method not in {b"GET", b"HEAD"}:
             return _Said(HTTPStatus.METHOD_NOT_ALLOWED, b"numbers can only be read: GET\n")
         headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
-        try:
-            refusal = await self._access.refusal(SCRAPING, caller_of(headers, host))
-        except DatabaseUnavailableError as error:
-            return _Said(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
+        refusal = await self._access.refusal(SCRAPING, caller_of(headers, host))
         if refusal is not None:
             return _Said(_CODES[refusal.code], f"{refusal.why}\n".encode())
         return _Said(HTTPStatus.OK, generate_latest(self._registry), CONTENT_TYPE_LATEST)

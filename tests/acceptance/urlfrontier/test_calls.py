@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -64,6 +65,26 @@ def test_a_block_shuts_a_queue(client):
     assert list(client.ask("ListQueues", include_inactive=True).values) == ["a.example"]
     client.ask("BlockQueueUntil", key="a.example", time=0)
     assert client.get() == [A]
+
+
+def test_calls_that_wait_for_a_queue_keep_up_no_others(served, engine):
+    """UF-10: what only reads is answered, and URLs are acked, while many calls wait for a lock."""
+    client = served.client
+    client.put(discovered(A))
+    with ThreadPoolExecutor() as threads:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("SELECT FROM frontier_queues FOR UPDATE")
+            blocks = [
+                threads.submit(client.ask, "BlockQueueUntil", key="a.example", time=2**40)
+                for _ in range(20)
+            ]
+            assert client.ask("GetStats").size == 1
+            assert list(client.ask("ListQueues").values) == ["a.example"]
+            assert client.put(discovered(A + "2")) == [(A + "2", "OK")]
+            assert not any(one.done() for one in blocks)
+        for one in blocks:
+            one.result(timeout=frontier.PATIENCE)
+    assert client.get() == []
 
 
 def test_a_pause_outlives_the_server(database):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import ExitStack
 
 import httpx
-from support import certificates, frontier
+from support import certificates, frontier, proxies
 from support.frontier import batch, discovered, known
 from support.frontier_doors import add_token, scraped, tls
+
+from scrapy_itemgraph.urlfrontier.access import FRESH
 
 A, B = "http://a.example/", "http://b.example/"
 NAMES = {
@@ -67,6 +70,23 @@ def test_numbers_are_for_those_who_may_read(database):
         assert scraped(served, headers={"authorization": f"Bearer {secret}"})
         assert httpx.get(f"{url}/elsewhere").status_code == 404
         assert httpx.post(f"{url}/metrics").status_code == 405
+
+
+def test_who_may_read_is_not_known_while_the_database_is_away(engine):
+    """UF-1: an unknown token gets 503 then, and no address of it; a known one gets the numbers."""
+    with proxies.proxy(engine) as (way, url):
+        secret = add_token(url, "grafana", "read")
+        serving = frontier.serving(url, "--metrics-port", "0", "-s", "ITEMGRAPH_PATIENCE=2s")
+        with serving as served:
+            way.lead(("127.0.0.1", 9))
+            way.cut()
+            time.sleep(FRESH)  # so long it is known who has a token
+
+            stranger = {"authorization": "Bearer itg_unknown"}
+            answer = httpx.get(f"http://{served.said['metrics']}/metrics", headers=stranger)
+            assert answer.status_code == 503
+            assert answer.text.startswith("the database does not answer")
+            assert scraped(served, headers={"authorization": f"Bearer {secret}"})
 
 
 def test_strangers_at_the_port_of_numbers_cost_nothing(database):

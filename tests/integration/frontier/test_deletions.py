@@ -15,6 +15,7 @@ from scrapy_itemgraph.graph.frontier_deletions import FrontierDeletions
 from scrapy_itemgraph.graph.frontier_listings import FrontierListings
 from scrapy_itemgraph.model.frontier import Stats
 from scrapy_itemgraph.model.operations import CreateItem
+from scrapy_itemgraph.store.admin import frontier_stats
 from scrapy_itemgraph.store.frontier import deletions, lookup
 
 pytestmark = pytest.mark.server
@@ -78,6 +79,17 @@ def test_a_queue_goes_with_its_urls_and_all_that_hangs_on_them(server, deletes):
     server.assert_is_true()
     assert server.put(*pages("a", 1)) == [OK]
     assert server.get(key="a.example") == ["http://a.example/0"]
+
+
+@pytest.mark.parametrize("key", [None, "a.example"])
+def test_what_goes_while_it_is_counted_has_nothing(server, deletes, engine, key):
+    """UF-9, UF-10: GetStats beside a deletion answers with zeros, and does not fail."""
+    server.put(*pages("a", 2))
+    with engine.begin() as connection:
+        scope = lookup.find(connection, CRAWL, key)
+        assert frontier_stats.stats(connection, scope).size == 2
+        deletes.delete_crawl(CRAWL)
+        assert frontier_stats.stats(connection, scope) == Stats()
 
 
 def test_a_crawl_loses_its_queues_and_others_keep_theirs(server, deletes):
