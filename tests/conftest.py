@@ -89,7 +89,8 @@ def _clean_logs(request) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def server_url() -> Iterator[str]:
     """Where the server is, by the environment or embedded."""
-    with servers.server() as url:
+    # Each database that is made or dropped has all buffers looked through three times.
+    with servers.server(shared_buffers="128MB") as url:
         yield url
 
 

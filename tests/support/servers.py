@@ -239,15 +239,16 @@ def _place() -> str | None:
 
 
 @contextmanager
-def embedded_postgres() -> Iterator[str]:
-    """Run our embedded server in a directory of its own, and yield its URL."""
+def embedded_postgres(**settings: str) -> Iterator[str]:
+    """Run our embedded server with settings in a directory of its own, and yield its URL."""
     with open_directory() as directory:
         server = EmbeddedServer.start(directory)
         plain = server.url.replace("+psycopg", "")
         with psycopg.connect(plain, autocommit=True) as connection:
-            for name, value in UNSAFE.items():
+            for name, value in {**UNSAFE, **settings}.items():
                 connection.execute(f"ALTER SYSTEM SET {name} = '{value}'")
-            connection.execute("SELECT pg_reload_conf()")
+        server.close()
+        server = EmbeddedServer.start(directory)
         try:
             yield server.url
         finally:
@@ -278,8 +279,11 @@ def unwatched(directory: Path) -> Iterator[EmbeddedServer]:
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """Yield the URL of the server that the environment asks for: by default the embedded one."""
+def server(**settings: str) -> Iterator[str]:
+    """Yield the URL of the server that the environment asks for.
+
+    By default it is the embedded one, with `settings`.
+    """
     if url := os.environ.get("ITEMGRAPH_TEST_DATABASE_URL"):
         yield url
     elif os.environ.get("ITEMGRAPH_TEST_SERVER"):
@@ -288,7 +292,7 @@ def server() -> Iterator[str]:
     elif "PGHOST" in os.environ or "PGSERVICE" in os.environ:
         yield f"postgresql:///{os.environ.get('PGDATABASE', 'postgres')}"
     else:
-        with embedded_postgres() as url:
+        with embedded_postgres(**settings) as url:
             yield url
 
 
