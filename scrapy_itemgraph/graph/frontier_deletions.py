@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.model.counts import many
 from scrapy_itemgraph.store.frontier import deletions, lookup
 from scrapy_itemgraph.tools import logs
 
@@ -34,13 +35,13 @@ class FrontierDeletions:
     async def delete_crawl(self, crawl: str) -> int:
         """Delete all queues of a crawl with their URLs; return how many URLs they had."""
         number = await self._delete(await self._call(lookup.find, crawl, None, hot=True))
-        logger.info("%d URLs of the crawl %s are deleted, all that it had", number, crawl)
+        logger.info("Deleted the crawl %s: %s", crawl, many(number, "URL"))
         return number
 
     async def delete_queue(self, crawl: str, key: str) -> int:
         """Delete a queue with its URLs; return how many it had."""
         number = await self._delete(await self._call(lookup.find, crawl, key, hot=True))
-        logger.info("%d URLs of the queue %s of the crawl %s are deleted", number, key, crawl)
+        logger.info("Deleted the queue %r of the crawl %s: %s", key, crawl, many(number, "URL"))
         return number
 
     async def _delete(self, scope: Scope | None) -> int:
@@ -66,8 +67,9 @@ class FrontierDeletions:
         seconds = min(days, _MOST_DAYS) * _DAY
         before = await self._call(deletions.second_before, seconds, hot=True)
         number = await self._steps(scope, before)
-        what = f"the crawl {crawl}" if key is None else f"the queue {key} of the crawl {crawl}"
-        logger.info("%d URLs of %s are purged: those made %d days ago", number, what, days)
+        what = f"the crawl {crawl}" if key is None else f"the queue {key!r} of the crawl {crawl}"
+        urls = many(number, "URL")
+        logger.info("Purged %s: %s, all that are older than %s", what, urls, many(days, "day"))
         return number
 
     async def _steps(self, scope: Scope, before: int | None) -> int:

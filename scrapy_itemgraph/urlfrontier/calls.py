@@ -171,12 +171,12 @@ class Calls:
         return self._codec.removed("PurgeURLs", number)
 
     async def set_log_level(self, asked: Any) -> Any:
-        """SetLogLevel: of this process; a name of upstream's packages means ours."""
+        """SetLogLevel: of our package, which names of upstream's mean, too; others keep theirs."""
         level = self._codec.log_level(asked)
         name = asked.package
         if not name or name.startswith(THEIRS):
             name = OURS
-        if level is not None and name in {OURS, *logging.root.manager.loggerDict}:
+        if level is not None and name.split(".")[0] == OURS:
             logging.getLogger(name).setLevel(level)
         return self._codec.nothing("SetLogLevel")
 

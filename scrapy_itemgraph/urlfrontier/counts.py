@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.model.counts import many
 from scrapy_itemgraph.model.frontier import Status
 from scrapy_itemgraph.tools import logs
 
@@ -57,8 +58,8 @@ class Counts:
         unusable = self.put_urls - self.discovered - self.known
         if unusable > self._told:
             logger.warning(
-                "SKIPPED, for they cannot be stored: %d URLs that have no host, a control "
-                "character or a NUL, or are too long, or whose key or crawl is",
-                unusable - self._told,
+                "SKIPPED, for it cannot be stored: %s without a host, with a control character or "
+                "too long, or with such a key or crawl",
+                many(unusable - self._told, "URL"),
             )
             self._told = unusable

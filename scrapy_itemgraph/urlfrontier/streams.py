@@ -109,15 +109,18 @@ class Streams:
         request = codec.request(asked)
         if request is None:
             return
-        began = time.perf_counter()
+        began, sent = time.perf_counter(), 0
         sending = _Sending(self._graph.handouts, request)
         try:
             while not self._is_stopping.is_set() and await sending.has_more():
                 for one in sending.unsent():
                     await context.write(codec.handed(one))
                     self._counts.get_urls += 1
+                    sent += 1
         finally:
-            self._counts.get_seconds += time.perf_counter() - began
+            seconds = time.perf_counter() - began
+            self._counts.get_seconds += seconds
+            logger.debug("GetURLs: sent %d in %.0f ms: %s", sent, 1e3 * seconds, request)
             self._aside(sending.close())
 
     def _aside(self, work: Coroutine[Any, Any, None]) -> None:

@@ -387,15 +387,17 @@ class Frontier:
     def queues(self) -> Iterator[Queue]:
         return (queue for queues in self.crawls.values() for queue in queues.values())
 
-    def is_queue_active(self, queue: Queue) -> bool:
-        """Tell whether a queue has something to fetch, now or later, and is not blocked."""
-        return queue.blocked_until < self.now and queue.completed < len(queue.urls)
+    def has_work(self, queue: Queue) -> bool:
+        """Tell whether a queue has something to fetch, now or later."""
+        return queue.completed < len(queue.urls)
 
     def keys(self, crawl: str, *, include_inactive: bool) -> list[str]:
         """Return the keys of a crawl's queues, sorted; lists have them in an order that stays."""
         found = self.crawls.get(crawl_of(crawl), {}).items()
         return sorted(
-            key for key, queue in found if include_inactive or self.is_queue_active(queue)
+            key
+            for key, queue in found
+            if include_inactive or (self.has_work(queue) and queue.blocked_until < self.now)
         )
 
     def listed(self, crawl: str, key: str = "", text: str = "", *, any_case: bool) -> list[Listed]:
@@ -418,5 +420,5 @@ class Frontier:
             sum(map(self.held, found)),
             completed,
             len(found),
-            sum(map(self.is_queue_active, found)),
+            sum(map(self.has_work, found)),
         )

@@ -1,7 +1,8 @@
 """How many URLs and queues a frontier has: exact up to 100,000, estimated beyond.
 
 A URL is completed that has a result and no work. Of a queue with a limit those are told as
-completed that count for it: also what is to be fetched again, for its result has expired.
+completed that count for it: also what is to be fetched again, for its result has expired. A queue
+is active that has something to fetch, now or later, blocked or not, as upstream's server counts it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ OF_CRAWL = Groups(
             join="f.crawl_id = t.id",
             rows="SELECT * FROM frontier_queues f WHERE f.crawl_id = t.id",
             sampled="true",
-            condition=listings.IS_ACTIVE,
+            condition=listings.HAS_WORK,
             weight=8,
         ),
     },
@@ -93,7 +94,7 @@ OF_QUEUE = Groups(
 
 # A queue, and how many of its URLs are completed where that is counted.
 QUEUE = text(f"""
-    SELECT {listings.IS_ACTIVE} AS is_active,
+    SELECT {listings.HAS_WORK} AS is_active,
         CASE WHEN f.crawl_limit IS NOT NULL THEN f.completed END AS completed
     FROM frontier_queues f WHERE f.queue_id = :queue
 """)  # noqa: S608 - our own conditions

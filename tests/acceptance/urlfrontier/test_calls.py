@@ -174,6 +174,22 @@ def test_logs_are_of_the_level_that_is_set(engine):
     assert errors.count("to be sent again") == 1
 
 
+def test_calls_that_get_urls_are_told_at_the_level_debug(database):
+    """UF-16: what a call asked for and got; the levels of other packages are not for clients."""
+    with frontier.serving(database) as served:
+        client = served.client
+        client.put(discovered(A))
+        client.ask("SetLogLevel", package="crawlercommons.urlfrontier", level=1)
+        client.ask("SetLogLevel", package="sqlalchemy.engine", level=2)
+        assert client.get(max_queues=3) == [A]
+        code, said = served.stop()
+
+    assert code == 0
+    assert "GetURLs: sent 1 in " in said
+    assert "queues=3" in said
+    assert "SELECT" not in said
+
+
 def test_what_is_unknown_has_nothing_to_delete(client):
     """Deletes of what is not there answer 0, and take nothing else with them (UF-16)."""
     client.put(discovered(A))

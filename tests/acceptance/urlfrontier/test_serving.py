@@ -93,8 +93,8 @@ def test_what_keeps_urls_from_crawlers_is_logged(database):
         _, said = served.stop()
 
     assert "All servers of the database hand out nothing (SetActive)" in said
-    assert "SKIPPED, for they cannot be stored: 1 URLs" in said
-    assert "1 URLs of the crawl DEFAULT are purged" in said
-    assert "0 URLs of the crawl DEFAULT are deleted" in said
+    assert "SKIPPED, for it cannot be stored: 1 URL without a host" in said
+    assert "Purged the crawl DEFAULT: 1 URL, all that are older than 0 days" in said
+    assert "Deleted the crawl DEFAULT: 0 URLs" in said
     with frontier.serving(database) as served:
         assert "The frontier is paused (SetActive)" in served.stop()[1]

@@ -167,7 +167,7 @@ def test_data_that_the_database_cannot_read_is_filtered_by_name(server, lists):
 
 
 def test_numbers_are_of_a_crawl_or_a_queue(server, lists):
-    """UF-9: what is held, due or to come is of the size; an unknown queue has zeros."""
+    """UF-9: what is held, due or to come is of the size, blocked or not; an unknown queue is 0."""
     later = int(time.time()) + 9999
     server.put(*pages("a", 5), url("http://b.example/1", later), url("http://c.example/1", 0))
     server.put(url("http://a.example/0", 0))
@@ -180,7 +180,9 @@ def test_numbers_are_of_a_crawl_or_a_queue(server, lists):
     assert lists.stats(key="c.example") == Stats(0, 0, 1, 1, 0)
     assert lists.stats(key="none.example") == lists.stats("none") == Stats()
     server.pass_seconds(200)
+    server.change("UPDATE frontier_queues SET blocked_until = 9999999999")
     assert lists.stats(key="a.example") == Stats(4, 0, 1, 1, 1)
+    assert lists.stats().active_queues == 2
 
 
 def test_numbers_beyond_what_is_counted_are_estimates(server, lists, monkeypatch):
