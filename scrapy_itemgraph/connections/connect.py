@@ -87,12 +87,16 @@ def beside(engine: Engine) -> Iterator[Engine]:
 
 @contextmanager
 def _ended(engine: Engine) -> Iterator[None]:
-    """End at last what threads still ask of an engine, for the server may never answer them."""
+    """End at last what threads still ask of an engine, for the server may never answer them.
+
+    What else they do with a connection they may finish; it is closed as they give it back.
+    """
     opened: WeakSet[psycopg.Connection[Any]] = WeakSet()
     event.listen(engine, "connect", lambda _, record: opened.add(record.driver_connection))
     try:
         yield
     finally:
+        event.listen(engine, "checkin", lambda _, record: record.close())
         for connection in list(opened):
             if backend_activity.is_waiting(connection):
                 backend_activity.cut(connection)
