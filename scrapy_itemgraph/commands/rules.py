@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from scrapy.exceptions import UsageError
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.store.registry.rule_sweeps import Difference
 
 _POLL = 0.2  # seconds
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 _RULES = Group("rules", "Rules of a crawl")
 
@@ -99,6 +102,12 @@ def add(call: Call) -> None:
         _apply_if_asked(call, graph)
         tasks = [] if rule.accept is None else graph.tasks.declared()
     place = given.at or len(stored.ruleset.rules)
+    if not rule.match.isascii():
+        written = _BEYOND_ASCII.sub(lambda one: quote(one[0]), rule.match)
+        call.note(
+            f"URLs are asked as they are requested, with {written} in the place of "
+            f"{rule.match}; write that if links are meant"
+        )
     if tasks and not any(callback_tag(one.name) in one.tags for one in tasks):
         call.note(
             "accept is asked of links, which plain callbacks yield; the crawl has tasks alone, "

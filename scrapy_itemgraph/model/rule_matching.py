@@ -6,7 +6,7 @@ Of each setting all patterns are one set, which is asked once for a URL.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
 from scrapy_itemgraph.model.rules import PageRule, Ruleset, Setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _MOST_MEMORY = 64 << 20  # bytes that one set may take, compiled and in use
 _LOOKAROUND = tuple(f"invalid perl operator: (?{one}" for one in "=!<")
@@ -151,13 +151,41 @@ class _Chosen:
             last = max(found)
             return last - 1 if last else None
         # The set ran out of memory, which it does not say. One by one takes longer, and is right.
-        options = _options(_re2())
-        matching = (
-            place
-            for place in range(len(self.rules) - 1, -1, -1)
-            if _re2().search(self.rules[place].match.encode(), plain, options) is not None
-        )
+        last_first = range(len(self.rules) - 1, -1, -1)
+        matching = (place for place in last_first if self._each[place].search(plain) is not None)
         return next(matching, None)
+
+    @cached_property
+    def _each(self) -> list[Any]:
+        """Its patterns by themselves."""
+        re2 = _re2()
+        return [re2.compile(one.match.encode(), _options(re2)) for one in self.rules]
+
+
+class AnyPattern:
+    """Patterns of which one is to match a URL, in as many sets as have room for them."""
+
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self._sets = tuple(_sets(patterns))
+
+    def matches(self, url: str) -> bool:
+        """Tell whether one of them matches; what cannot be compiled by itself matches nothing."""
+        return any(one.skips(url) for one in self._sets)
+
+
+any_of = lru_cache(maxsize=2)(AnyPattern)
+"""Returns compiled patterns, those that were asked for last without compiling them anew."""
+
+
+def _sets(patterns: tuple[str, ...]) -> Iterator[CompiledRules]:
+    rules = tuple(PageRule(match=one, skip=True) for one in patterns)
+    try:
+        yield CompiledRules(Ruleset(rules=rules))
+    except OperationError:
+        half = len(patterns) // 2
+        if half:
+            yield from _sets(patterns[:half])
+            yield from _sets(patterns[half:])
 
 
 def _matcher(

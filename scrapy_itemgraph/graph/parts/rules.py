@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import input_checks
-from scrapy_itemgraph.model.rule_matching import CompiledRules
+from scrapy_itemgraph.model.page_names import stored_urls
+from scrapy_itemgraph.model.rule_matching import CompiledRules, compiled
 from scrapy_itemgraph.model.rules import PageRule, Ruleset, StoredRuleset, checked
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import progress_reports
@@ -164,13 +165,13 @@ class Rules:
                 return stored
 
     def test(self, url: str, number: int | None = None) -> Decision:
-        """Return what the rules in force, or those of a number, say of a URL.
+        """Return what the rules in force, or those of a number, say of a URL as it is requested.
 
         Raises:
             NotFoundError: there is none of this number.
 
         """
-        return CompiledRules(self.get(number).ruleset).decide(url)
+        return compiled(self.get(number).ruleset).decide(stored_urls(url)[-1])
 
     def diff(self, ruleset: Ruleset | None = None) -> rule_sweeps.Difference:
         """Return what rules, by default those in force, would change of what waits if applied.

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model.rule_matching import CompiledRules, compiled
-from scrapy_itemgraph.model.rules import PageRule, Ruleset
+from scrapy_itemgraph.model.rule_matching import AnyPattern, CompiledRules, any_of, compiled
 from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.store import notify, set_aside
 from scrapy_itemgraph.store.registry import rulesets
@@ -22,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sqlalchemy import Connection, Row, TextClause
+
+    from scrapy_itemgraph.model.rules import Ruleset
 
 STEP = 1000  # rows that are looked at in a transaction
 MOST_COMPARED = 10_000  # pages
@@ -52,7 +52,6 @@ SKIPPED = text(f"""
     ORDER BY r.item_id
 """)  # noqa: S608 - our own expression
 
-# All patterns by which a crawl's rules have ever skipped pages.
 EVER_SKIPPED = text("""
     SELECT DISTINCT rule->>'match' AS match
     FROM rulesets r CROSS JOIN LATERAL json_array_elements(r.rules->'rules') AS rule
@@ -119,12 +118,12 @@ def compare(connection: Connection, crawl_id: int, ruleset: Ruleset) -> Differen
     set_aside_: list[str] = []
     freed: list[str] = []
     has_all = has_all_work
-    patterns = tuple(sorted(connection.execute(EVER_SKIPPED, {"crawl": crawl_id}).scalars()))
+    ever_skipped = _ever_skipped(connection, crawl_id)
     task = connection.scalar(NEXT_TASK, {"crawl": crawl_id, "task": 0})
     while task is not None and len(set_aside_) < MOST_COMPARED:
         urls, is_all = _urls(connection, SKIPPED, {"crawl": crawl_id, "task": task})
         set_aside_ += urls
-        freed += [url for url in urls if not rules.skips(url) and _any_skips(patterns, url)]
+        freed += [url for url in urls if not rules.skips(url) and ever_skipped.matches(url)]
         has_all = has_all and is_all
         task = connection.scalar(NEXT_TASK, {"crawl": crawl_id, "task": task})
     kinds = {"skipped": skipped, "refused": refused, "freed": freed}
@@ -221,17 +220,10 @@ def _not_skipped_any_more(
     wanted = [one for one in rows if one.url is not None and not rules.skips(one.url)]
     if not wanted:
         return []
-    patterns = sorted(connection.execute(EVER_SKIPPED, {"crawl": crawl_id}).scalars())
-    return [one.item_id for one in wanted if _any_skips(tuple(patterns), one.url)]
+    ever_skipped = _ever_skipped(connection, crawl_id)
+    return [one.item_id for one in wanted if ever_skipped.matches(one.url)]
 
 
-def _any_skips(patterns: tuple[str, ...], url: str) -> bool:
-    """Tell whether one of the patterns matches; they are halved where a set has no room for all."""
-    rules = tuple(PageRule(match=one, skip=True) for one in patterns)
-    try:
-        return compiled(Ruleset(rules=rules)).skips(url)
-    except OperationError:
-        if len(patterns) == 1:
-            return False
-        half = len(patterns) // 2
-        return _any_skips(patterns[:half], url) or _any_skips(patterns[half:], url)
+def _ever_skipped(connection: Connection, crawl_id: int) -> AnyPattern:
+    """Return all patterns by which a crawl's rules have ever skipped pages."""
+    return any_of(tuple(sorted(connection.execute(EVER_SKIPPED, {"crawl": crawl_id}).scalars())))

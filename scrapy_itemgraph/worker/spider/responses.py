@@ -32,7 +32,11 @@ def snippet(response: Response | None, most: int) -> str | None:
     """Return the first characters of a response, `most` of them; None of what is no text."""
     if not most or not isinstance(response, TextResponse) or not response.body:
         return None
-    return response.body[: 4 * most].decode(response.encoding, errors="replace")[:most]
+    beginning = response.body[: 4 * most]
+    try:
+        return beginning.decode(response.encoding, errors="replace")[:most]
+    except (LookupError, ValueError):  # a website may name any codec of Python's, such as "hex"
+        return beginning.decode("latin-1")[:most]
 
 
 def _let_go(response: Any, _scrape: asyncio.Task[Any] | None) -> None:

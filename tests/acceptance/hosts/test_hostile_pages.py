@@ -40,6 +40,8 @@ def hostile(site: str) -> dict[str, bytes]:
         ),
         "/levels": page(title + b"<div>" * LEVELS + b"</div>" * LEVELS, HTML),
         "/charset": page(title, b"Content-Type: text/html; charset=no-such\xff"),
+        "/no-codec": page(title, b"Content-Type: text/html; charset=undefined"),
+        "/no-text": page(title, b"Content-Type: text/html; charset=hex"),
         "/bytes": page(b"<title>" + bytes(range(128, 256)) * 50 + b"</title>", HTML),
         "/controls": page(b"<title>a\0b\x1b[2Jc&#xD800;&#0;\xe2\x80\xae</title>", HTML),
         "/location": page(b"", b"Location: http://[", status=b"302 Found"),
@@ -133,6 +135,7 @@ LEFT = """
 """
 
 
+@pytest.mark.tracebacks("UnicodeError: undefined encoding", "LookupError: 'hex' is not a text")
 @pytest.mark.parametrize("spider", [PLAIN, TASKS], ids=["drop-in", "tasks"])
 def test_a_hostile_page_costs_nothing_but_itself(project, spider):
     """Each good page is scraped, each hostile one has an outcome, and the crawl ends as usual."""
@@ -147,6 +150,7 @@ def test_a_hostile_page_costs_nothing_but_itself(project, spider):
         outcomes = dict(project.rows(OUTCOMES.replace(":port", f"'{port}'")))
     assert {outcomes[path] for path in GOOD} == {"ok"}
     assert all(outcomes[path] is not None for path in answers), outcomes
+    assert outcomes["/no-codec"] == outcomes["/no-text"] == "failed"
     assert outcomes["/links"] == outcomes["/levels"] == "ok"
     assert sum(path.startswith("/end/") for path in outcomes) == LINKS
     assert project.rows(LEFT) == [(0,)]

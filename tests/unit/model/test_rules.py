@@ -100,6 +100,26 @@ def test_rules_decide_as_one_pattern_after_the_other_does(ruleset, url):
     assert (rules.accepts(url), rules.skips(url)) == (accept, skip)
 
 
+def test_any_pattern_is_looked_for_in_as_many_sets_as_have_room(monkeypatch):
+    """MNB-11: sets are made once for all URLs; what is no pattern alone is left out."""
+    made = []
+
+    class Roomless(CompiledRules):
+        def __init__(self, ruleset):
+            if len(ruleset.rules) > 2:
+                raise OperationError("too large together")
+            super().__init__(ruleset)
+            made.append(len(ruleset.rules))
+
+    monkeypatch.setattr(rule_matching, "CompiledRules", Roomless)
+    patterns = rule_matching.AnyPattern(("/a", "/b$", "(", "/c", "/d"))
+
+    assert [patterns.matches(f"http://x.example/{one}") for one in "abcd"] == [True] * 4
+    assert not patterns.matches("http://x.example/bb")
+    assert sum(made) == 4
+    assert not rule_matching.AnyPattern(()).matches("http://x.example/")
+
+
 def test_a_set_that_runs_out_of_memory_is_asked_pattern_by_pattern(monkeypatch):
     """MNB-11: RE2 does not say that it ran out of memory, and the answer is right all the same."""
     rules = CompiledRules(ARCHIVE)
