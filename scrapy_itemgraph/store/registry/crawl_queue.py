@@ -18,7 +18,7 @@ from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.store import notify, slots
 from scrapy_itemgraph.store.crawl_events import lock_queue, note
-from scrapy_itemgraph.store.registry import crawl_starts, notices
+from scrapy_itemgraph.store.registry import crawl_starts, jobs, notices
 from scrapy_itemgraph.tools.wording import closest, one_line
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ def _own(connection: Connection, name: str) -> Managed:
 def add(connection: Connection, new: NewCrawl, *, by: str) -> tuple[str, list[str]]:
     """Put a crawl into the queue; return its name, and what a person should know.
 
-    A crawl that was started by hand with the same spider and arguments goes on as this one.
+    A crawl that was started by hand with the same spider and arguments goes on as this one, and
+    its processes count as its jobs.
 
     Raises:
         OperationError: the name, or the crawl, is in the queue already.
@@ -144,6 +145,7 @@ def add(connection: Connection, new: NewCrawl, *, by: str) -> tuple[str, list[st
     connection.execute(ADD, given)
     terms = _terms(connection, row.id)
     note(connection, row.id, by, Event.ADDED, state=state, project=new.project, **terms)
+    jobs.adopt(connection, row.id)
     notify.tell_runners(connection)
     warnings = list(started.warnings)
     tagged = {"project": new.project, "tag": new.tag}

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.model.jobs import JobState, Origin, Stop, Wishes, state_after
 from scrapy_itemgraph.store import crawl_events, notify
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,22 @@ MAKE = text("""
         p.started_at
     FROM processes p WHERE p.id = :worker AND p.stopped_at IS NULL
     RETURNING id, crawl_id
+""")
+
+# Of workers that began before anybody steered their crawl: until one makes its own, it is by hand.
+ADOPT = text(f"""
+    INSERT INTO jobs (crawl_id, origin, state, worker_id, host, process_id, code, started_at)
+    SELECT p.crawl_id, 'hand', 'running', p.id, p.host, p.process_id, p.code, p.started_at
+    FROM processes p
+    WHERE p.crawl_id = :crawl AND p.kind = 'worker' AND NOT {IS_DEAD}
+        AND NOT EXISTS (SELECT FROM jobs j WHERE j.worker_id = p.id)
+    RETURNING id, worker_id
+""")  # noqa: S608 - our own condition
+
+ADOPTED = text("""
+    UPDATE jobs SET origin = :origin, scrapyd_job = :scrapyd_job
+    WHERE worker_id = :worker AND ended_at IS NULL
+    RETURNING id
 """)
 
 # Those that no runner ends.
@@ -112,12 +129,22 @@ def make(connection: Connection, worker_id: int, *, scrapyd_job: str | None) -> 
     crawl_events.lock_queue(connection)
     origin = Origin.HAND if scrapyd_job is None else Origin.SCRAPYD
     given = {"worker": worker_id, "origin": origin, "scrapyd_job": scrapyd_job}
+    adopted = connection.execute(ADOPTED, given).first()
+    if adopted is not None:
+        return int(adopted.id)
     row = connection.execute(MAKE, given).first()
     if row is None:
         return None
     by = _worker(worker_id)
     crawl_events.note(connection, row.crawl_id, by, Event.STARTED, job=row.id, origin=origin)
     return int(row.id)
+
+
+def adopt(connection: Connection, crawl_id: int) -> None:
+    """Make the jobs of a crawl's workers as people begin to steer it; the queue is locked."""
+    for row in connection.execute(ADOPT, {"crawl": crawl_id}).all():
+        by = _worker(row.worker_id)
+        crawl_events.note(connection, crawl_id, by, Event.STARTED, job=row.id, origin=Origin.HAND)
 
 
 def leave(connection: Connection, worker_id: int, reason: str) -> None:

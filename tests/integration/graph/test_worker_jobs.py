@@ -120,14 +120,16 @@ def test_a_worker_of_a_crawl_that_nobody_steers_leaves_no_trace_in_the_queue(dat
 
 
 def test_a_crawl_that_is_steered_from_now_on_counts_and_stops_those_who_run_it(database):
-    """A worker that was there before learns of it by its upkeep, and gets a job."""
+    """MNB-1: a worker that was there before counts at once; by its upkeep it learns of it."""
 
     async def run() -> None:
         async with worker(database) as graph:
             name = steering.committed(database, steering.add)
+            assert rows(database, "SELECT origin, state FROM jobs") == [("hand", "running")]
             await graph.upkeep.keep_up()
             assert await graph.job.look() is None
             assert rows(database, "SELECT origin, state FROM jobs") == [("hand", "running")]
+            assert told(database) == [("started", "hand", None)]
             steering.committed(database, steering.change, name, "abort")
             order = await graph.job.look()
             assert order is not None
