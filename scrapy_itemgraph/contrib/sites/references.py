@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import codecs
 import re
+import zlib
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urljoin
+from urllib.parse import urljoin, urlsplit
 
 from lxml import etree  # type: ignore[import-untyped]
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
+from scrapy.utils.gz import gunzip
+from w3lib.url import safe_url_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 _CHUNK = 65_536  # bytes of a page that are read before what they refer to is yielded
 _LONGEST_STYLE = 8_000_000  # characters of a style sheet that are looked through
 _LONGEST_URL = 8_000  # characters
+_LARGEST_SITEMAP = 64 * 1024 * 1024  # bytes of a packed one, once it is unpacked
 _WEB = ("http://", "https://")
 
 
@@ -83,23 +87,43 @@ _REFRESH = re.compile(r"\s*[\d.]*\s*[;,]?\s*(?:url\s*=\s*)?[\"']?([^\"']*)", re.
 
 def of(response: Response) -> Iterator[Reference]:
     """Yield what a response refers to, as it is read; of what is no page, feed or sheet nothing."""
-    if isinstance(response, HtmlResponse):
+    if _is_packed_sitemap(response):
+        yield from _of_feed(response.url, _unpacked(response.body))
+    elif isinstance(response, HtmlResponse):
         yield from _of_page(response)
     elif isinstance(response, XmlResponse):
-        yield from _of_feed(response)
+        yield from _of_feed(response.url, response.body)
     elif isinstance(response, TextResponse) and _is_style(response):
-        text = response.text[:_LONGEST_STYLE]
+        text = "".join(_texts(response.body, _text_encoding(response)))[:_LONGEST_STYLE]
         yield from _absolute(response.url, ((_REQUISITE, one) for one in of_style(text)))
 
 
 def forbids_links(response: Response) -> bool:
     """Tell whether a page's header asks robots not to follow its links; its HTML may as well."""
-    found = response.headers.getlist("X-Robots-Tag")
-    return any(_is_nofollow(one.decode("latin-1")) for one in found)
+    found = [one.decode("latin-1").lower() for one in response.headers.getlist("X-Robots-Tag")]
+    return any(_is_nofollow(one) for one in found if _OF_ONE_ROBOT.match(one) is None)
+
+
+# "googlebot: nofollow" is for that robot alone; some directives have a colon as well.
+_OF_ONE_ROBOT = re.compile(
+    r"\s*(?!(?:unavailable_after|max-snippet|max-image-preview|max-video-preview)\s*:)[\w.-]+\s*:"
+)
 
 
 def _is_nofollow(text: str) -> bool:
     return not {"nofollow", "none"}.isdisjoint(re.split(r"[\s,:]+", text.lower()))
+
+
+def _is_packed_sitemap(response: Response) -> bool:
+    path = urlsplit(response.url).path
+    return path.endswith(".xml.gz") and response.body[:2] == b"\x1f\x8b"
+
+
+def _unpacked(body: bytes) -> bytes:
+    try:
+        return gunzip(body, max_size=_LARGEST_SITEMAP)
+    except (EOFError, OSError, ValueError, zlib.error):  # it is too large, or broken
+        return b""
 
 
 def _is_style(response: Response) -> bool:
@@ -108,15 +132,43 @@ def _is_style(response: Response) -> bool:
     return b"css" in mime or (b"html" not in mime and path.endswith(".css"))
 
 
+# Text
+
+_FALLBACK = "latin-1"  # which can read anything
+
+
+def _text_encoding(response: TextResponse) -> str:
+    """Return the encoding of a response; servers also name what is none of text, such as `hex`."""
+    name = response.encoding
+    try:
+        b"a".decode(name, "replace")
+        codecs.getincrementaldecoder(name)
+    except (LookupError, ValueError):
+        return _FALLBACK
+    return name
+
+
+def _texts(body: bytes, encoding: str) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    for begin in range(0, len(body), _CHUNK):
+        part = body[begin : begin + _CHUNK]
+        try:
+            yield decoder.decode(part)
+        except ValueError:  # UTF-16 that does not begin as it has to, say
+            decoder = codecs.getincrementaldecoder(_FALLBACK)("replace")
+            yield decoder.decode(part)
+
+
 # Pages
 
 
 class _Page:
     """Takes the elements of a page as they are parsed; no tree of them is made."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, encoding: str) -> None:
         self.forbids_links = False
         self._url = url
+        self._encoding = encoding
         self._base: str | None = None
         self._is_head = True  # `<base>` may be still to come
         self._style: list[str] | None = None  # the text of a style element
@@ -151,11 +203,15 @@ class _Page:
         self._is_head = False
 
     def drain(self) -> Iterator[Reference]:
-        """Yield what was found since, once it is known what it is relative to."""
+        """Yield what was found since, once it is known what it is relative to; links at the end.
+
+        A picture within a link to itself is so one that is needed, first of all.
+        """
         if self._is_head and self._base is None:
             return
         found, self._found = self._found, []
-        yield from _absolute(self._base or self._url, found)
+        found.sort(key=lambda one: one[0] is _LINK)
+        yield from _absolute(self._base or self._url, found, self._encoding)
 
     def _take(self, kind: Kind, url: str | None) -> None:
         if url:
@@ -192,14 +248,13 @@ class _Page:
 
 
 def _of_page(response: TextResponse) -> Iterator[Reference]:
-    page = _Page(response.url)
+    encoding = _text_encoding(response)
+    page = _Page(response.url, encoding)
     parser = etree.HTMLParser(target=page, huge_tree=True)
-    decoder = codecs.getincrementaldecoder(response.encoding)(errors="replace")
-    body = response.body
-    for begin in range(0, len(body), _CHUNK):
-        text = decoder.decode(body[begin : begin + _CHUNK]).replace("\0", "")
-        if text:
-            parser.feed(text)
+    for text in _texts(response.body, encoding):
+        markup = text.replace("\0", "")
+        if markup:
+            parser.feed(markup)
         yield from _allowed(page)
     _close(parser, page)
     yield from _allowed(page)
@@ -229,7 +284,7 @@ class _Feed:
         self._text: list[str] | None = None
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
-        name = etree.QName(tag).localname
+        name = tag.rpartition("}")[2].rpartition(":")[2]
         self._text = [] if name in {"loc", "link", "guid"} else None
         if name in {"link", "enclosure"}:
             url = attributes.get("href") or attributes.get("url")
@@ -250,19 +305,18 @@ class _Feed:
         pass
 
 
-def _of_feed(response: TextResponse) -> Iterator[Reference]:
+def _of_feed(url: str, body: bytes) -> Iterator[Reference]:
     feed = _Feed()
     parser = etree.XMLParser(target=feed, recover=True, resolve_entities=False, no_network=True)
-    body = response.body
     try:
         for begin in range(0, len(body), _CHUNK):
             parser.feed(body[begin : begin + _CHUNK])
             found, feed.found = feed.found, []
-            yield from _absolute(response.url, found)
+            yield from _absolute(url, found)
         parser.close()
     except etree.LxmlError:  # what is left of it is no XML
         pass
-    yield from _absolute(response.url, feed.found)
+    yield from _absolute(url, feed.found)
 
 
 # Style sheets and sets of pictures
@@ -326,11 +380,24 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
-def _absolute(base: str, found: Iterable[tuple[Kind, str]]) -> Iterator[Reference]:
+def _absolute(
+    base: str, found: Iterable[tuple[Kind, str]], encoding: str = "utf-8"
+) -> Iterator[Reference]:
+    # What is not encoded here a request encodes in UTF-8.
+    is_sent_in_utf8 = encoding == _FALLBACK or encoding.startswith("utf")
     for kind, url in found:
         whole = _joined(base, url)
         if whole is not None:
-            yield Reference(kind, whole)
+            is_plain = is_sent_in_utf8 or whole.isascii()
+            yield Reference(kind, whole if is_plain else _encoded(whole, encoding))
+
+
+def _encoded(url: str, encoding: str) -> str:
+    """Return a URL with its query in the encoding of its page, as browsers send it."""
+    try:
+        return safe_url_string(url, encoding)
+    except ValueError:  # a character that is not in the encoding, or it is no URL
+        return url
 
 
 def _joined(base: str, url: str) -> str | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
-from scrapy.http import HtmlResponse, TextResponse, XmlResponse
+from scrapy import Request
+from scrapy.http import HtmlResponse, Response, TextResponse, XmlResponse
 
 from scrapy_itemgraph.contrib.sites import references
 from scrapy_itemgraph.contrib.sites.references import Kind
@@ -78,9 +81,54 @@ def test_links_are_read_in_the_charset_of_their_page(encoding):
     """A charset of the header, or a wrong one, loses no link; text that is none is replaced."""
     html = '<p>caf<a href="/a">a</a><img src="/b.png">'
 
-    assert found(html, encoding=encoding) == ["https://a.example/a", "https://a.example/b.png"]
+    assert found(html, encoding=encoding) == ["https://a.example/b.png", "https://a.example/a"]
     broken = b'<meta charset="utf-8">\xff\xfe\0<a href="/\xff">x</a><a href="/b">'
     assert found(broken) == ["https://a.example/\ufffd", "https://a.example/b"]
+
+
+@pytest.mark.parametrize("charset", ["undefined", "hex", "idna", "rot13", "punycode", "utf-16"])
+def test_a_charset_that_is_none_loses_no_reference(charset):
+    """Servers name codecs that are not of text, or not of this one: ASCII is read all the same."""
+    mime = {"Content-Type": f"text/html; charset={charset}"}
+    page = HtmlResponse(URL, headers=mime, body=b'\xe9<a href="/a?q=\xe9"><img src="/b.png">')
+    sheet = {"Content-Type": f"text/css; charset={charset}"}
+    css = TextResponse(URL, headers=sheet, body=b"/* \xe9 */ a{b:url(/c.png)}")
+
+    picture, link = references.of(page)
+    assert picture == (Kind.REQUISITE, "https://a.example/b.png")
+    assert link.url.startswith("https://a.example/a?q=")
+    assert [one.url for one in references.of(css)] == ["https://a.example/c.png"]
+
+
+@pytest.mark.parametrize(
+    ("charset", "query"),
+    [
+        ("shift_jis", "%93%FA%96%7B"),
+        ("euc-jp", "%C6%FC%CB%DC"),
+        ("utf-8", "日本"),
+        ("utf-16", "日本"),
+    ],
+)
+def test_a_query_is_sent_in_the_encoding_of_its_page(charset, query):
+    """Browsers do so too, and paths are UTF-8; what stays as it is a request sends in UTF-8."""
+    page = '<a href="/日?q=日本"><img src="/日">'.encode(charset)
+
+    picture, link = found(page, encoding=charset)
+
+    assert link.endswith(f"?q={query}")
+    assert Request(link).url.startswith("https://a.example/%E6%97%A5?q=%")
+    assert Request(picture).url == "https://a.example/%E6%97%A5"
+    assert found('<a href="/?q=&#26085;">', encoding="cp1251") == ["https://a.example/?q=日"]
+    assert found('<a href="http://h:x/?日">', encoding="shift_jis") == ["http://h:x/?日"]
+
+
+def test_what_a_page_needs_comes_before_its_links():
+    """A picture that is linked and shown becomes one that is needed, for what is first counts."""
+    assert found('<a href="/1"><img src="/1"></a><a href="/2">') == [
+        *("https://a.example/1", "https://a.example/1", "https://a.example/2"),
+    ]
+    first, second, _ = references.of(HtmlResponse(URL, body=b"<a href=1><img src=1></a><a href=2>"))
+    assert (first.kind, second.kind) == (Kind.REQUISITE, Kind.LINK)
 
 
 def test_a_page_that_asks_robots_not_to_follow_gives_no_links_but_what_it_needs():
@@ -89,9 +137,29 @@ def test_a_page_that_asks_robots_not_to_follow_gives_no_links_but_what_it_needs(
 
     assert found(html) == ["https://a.example/b"]
     assert found('<a rel=nofollow href="/a">') == ["https://a.example/a"]
-    header = HtmlResponse(URL, headers={"X-Robots-Tag": "otherbot: nofollow"})
-    assert references.forbids_links(header)
-    assert not references.forbids_links(HtmlResponse(URL, headers={"X-Robots-Tag": "noindex"}))
+
+
+@pytest.mark.parametrize(
+    ("values", "forbids"),
+    [
+        (["noindex"], False),
+        (["noindex, NoFollow"], True),
+        (["none"], True),
+        (["googlebot: nofollow"], False),
+        (["Otherbot : noindex, nofollow"], False),
+        (["googlebot: nofollow", "nofollow"], True),
+        (["max-snippet: 5, nofollow"], True),
+        (["unavailable_after: 25 Jun 2030 15:00:00 PST, nofollow"], True),
+        (["max-snippets: nofollow"], False),
+        (["*: nofollow"], True),
+        ([], False),
+    ],
+)
+def test_a_header_for_another_robot_is_not_for_us(values, forbids):
+    """A value may begin with the robot that it is for; some directives have a colon as well."""
+    response = HtmlResponse(URL, headers={"X-Robots-Tag": values})
+
+    assert references.forbids_links(response) is forbids
 
 
 @pytest.mark.parametrize(
@@ -149,6 +217,34 @@ def test_sheets_sitemaps_and_feeds_are_read_and_nothing_else():
         *("https://a.example/2", "https://a.example/3", "https://a.example/b/4"),
     ]
     assert list(references.of(text)) == []
+
+
+SITEMAP = b"<urlset><url><loc>https://a.example/1</loc></url></urlset>"
+
+
+def test_a_packed_sitemap_is_read_like_any_other(monkeypatch):
+    """By its name and its content; one that is too large or broken has nothing in it."""
+    packed = gzip.compress(SITEMAP)
+
+    def read(url: str, body: bytes) -> list[str]:
+        return [one.url for one in references.of(Response(url, body=body))]
+
+    assert read(f"{HOST}/sitemap.xml.gz?x=1", packed) == ["https://a.example/1"]
+    assert read(f"{HOST}/sitemap.gz", packed) == []
+    assert read(f"{HOST}/sitemap.xml.gz", SITEMAP) == []
+    assert read(f"{HOST}/sitemap.xml.gz", packed[:15]) == []
+    assert read(f"{HOST}/sitemap.xml.gz", packed[:10] + b"\xff" * 50) == []
+    monkeypatch.setattr(references, "_LARGEST_SITEMAP", 50)
+    assert read(f"{HOST}/sitemap.xml.gz", packed) == []
+
+
+def test_a_feed_with_names_that_are_none_is_read():
+    """Colons too many, and prefixes that nobody said, lose no link of a feed."""
+    body = b"<rss><a:b:c/><media:content url='/0'/><l:link>https://a.example/1</l:link><a:/></rss>"
+
+    assert [one.url for one in references.of(XmlResponse(URL, body=body))] == [
+        "https://a.example/1",
+    ]
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0", b"<", b"<!--", b"<a" * 50_000, b"<p>" * 200_000])
