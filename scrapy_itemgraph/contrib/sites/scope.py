@@ -67,29 +67,39 @@ class Scope:
         folders: dict[str, set[str]] = {}
         for one in roots:
             parts = urlsplit(one)
-            folders.setdefault(_place(parts), set()).add(parts.path.rpartition("/")[0] + "/")
+            folders.setdefault(_place(parts), set()).add(_folder(parts))
         return cls(extent, {place: frozenset(some) for place, some in folders.items()})
 
     def has(self, url: str, home: str | None = None) -> bool:
-        """Tell whether a page is of the sites, or of `home`: the place that a root moved to."""
+        """Tell whether a page is of the sites, or of `home`: where a root moved to.
+
+        That is a place and a folder, `a.example/docs/`; one without a slash is all of the host.
+        """
         if self.extent is Extent.PAGE:
             return False
         try:
-            parts = urlsplit(url)
-            place = _place(parts)
+            place = place_of(url)
+            folders = set(self.folders.get(place, ()))
+            moved_to, slash, folder = (home or "").partition("/")
+            if home is not None and place == moved_to:
+                folders.add(slash + folder)
+            if self.extent is Extent.HOST or not folders:
+                return bool(folders)
+            path = urlsplit(safe_url_string(url)).path or "/"
         except ValueError:
             return False
-        folders = self.folders.get(place)
-        if folders is None:
-            return place == home
-        if self.extent is Extent.HOST:
-            return True
-        path = parts.path or "/"
         return any(path.startswith(one) for one in folders)
 
-    def knows(self, url: str) -> bool:
-        """Tell whether a crawl begins on the host of a URL."""
-        return place_of(url) in self.folders
+    def home_of(self, url: str) -> str | None:
+        """Return where a root moved to, which led to a URL; None if no more is of the site by that.
+
+        A folder above the one that was asked for is more than was asked for.
+        """
+        place, folder = place_of(url), _folder(urlsplit(url))
+        known = self.folders.get(place, frozenset())
+        if self.has(url) or any(one.startswith(folder) for one in known):
+            return None
+        return place + folder
 
 
 def place_of(url: str) -> str:
@@ -105,6 +115,10 @@ def _place(parts: SplitResult) -> str:
     host = host.removesuffix(".").removeprefix("www.")
     usual = colon + port == _PORTS.get(parts.scheme) or not port
     return host if usual else f"{host}:{port}"
+
+
+def _folder(parts: SplitResult) -> str:
+    return parts.path.rpartition("/")[0] + "/"
 
 
 def is_noise(url: str) -> bool:

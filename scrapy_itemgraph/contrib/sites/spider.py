@@ -165,13 +165,11 @@ class SiteSpider(scrapy.Spider):
         return True
 
     def _home(self, response: Response) -> str | None:
-        """Return the place that the site moved to, where a root was redirected to another host."""
-        if not response.meta.get(_ROOT):
-            home: str | None = response.meta.get(_HOME)
-            return home
-        if self._scope.knows(response.url):
-            return None
-        return scope.place_of(response.url)
+        """Return where the site moved to, if a root was redirected out of what was asked for."""
+        if response.meta.get(_ROOT):
+            return self._scope.home_of(response.url)
+        home: str | None = response.meta.get(_HOME)
+        return home
 
     def _count(self, what: str) -> None:
         assert self.crawler.stats is not None

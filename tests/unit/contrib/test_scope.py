@@ -38,9 +38,46 @@ def test_where_a_root_moved_to_is_of_the_site():
     one = Scope.of(ROOTS, Extent.HOST)
 
     assert one.has("https://www.new.example/x", home="new.example")
+    assert one.has("https://new.example/x", home="new.example/docs/")
     assert not one.has("https://new.example/x")
-    assert one.knows("http://a.example/")
-    assert not one.knows("https://new.example/x")
+    assert not one.has("http:///x")
+
+
+@pytest.mark.parametrize(
+    ("extent", "url", "home"),
+    [
+        (Extent.HOST, "http://a.example/other/", None),
+        (Extent.HOST, "http://new.example:81/docs/x", "new.example:81/docs/"),
+        (Extent.PATH, "http://a.example/~bob/x", None),
+        (Extent.PATH, "http://a.example/bob/x", "a.example/bob/"),
+        (Extent.PATH, "http://a.example/gone", None),
+        (Extent.PATH, "https://www.new.example", "new.example/"),
+    ],
+)
+def test_a_root_that_is_redirected_brings_the_folder_it_leads_to(extent, url, home):
+    """What is of the site already brings nothing, nor does a folder above the one asked for."""
+    assert Scope.of(ROOTS, extent).home_of(url) == home
+
+
+def test_of_where_a_root_moved_to_its_folder_counts_with_the_extent_of_a_path():
+    """What a crawl stored before had the place alone, which is all of the host."""
+    one = Scope.of(ROOTS, Extent.PATH)
+
+    assert one.has("https://new.example/docs/x", home="new.example/docs/")
+    assert not one.has("https://new.example/shop/x", home="new.example/docs/")
+    assert one.has("https://a.example/bob/x", home="a.example/bob/")
+    assert one.has("https://a.example/~bob/x", home="a.example/bob/")
+    assert not one.has("https://a.example/x", home="a.example/bob/")
+    assert one.has("https://new.example/shop/x", home="new.example")
+
+
+def test_folders_are_compared_as_they_are_sent():
+    """A folder with blanks or other letters has the pages that links write in any way."""
+    one = Scope.of(scope.roots_of("https://a.example/m\u00fc/", None), Extent.PATH)
+
+    assert one.has("https://a.example/m\u00fc/x y")
+    assert one.has("https://a.example/m%C3%BC/x%20y")
+    assert not one.has("https://a.example/m\u00fcnchen")
 
 
 def test_hosts_are_compared_as_they_are_sent():
