@@ -10,7 +10,7 @@ from scrapy import Request
 
 from scrapy_itemgraph import AttachBlob, UpdateMetadata
 from scrapy_itemgraph.contrib.sites import references, scope
-from scrapy_itemgraph.contrib.sites.references import Kind
+from scrapy_itemgraph.contrib.sites.references import Kind, Reference
 from scrapy_itemgraph.contrib.sites.scope import Extent, Scope
 
 if TYPE_CHECKING:
@@ -137,17 +137,31 @@ class SiteSpider(scrapy.Spider):
         follows = self._is_followed(response, home) and not references.forbids_links(response)
         linked = {} if home is None else {_HOME: home}
         needed = {_INLINE: inline + 1, "depth_reset": True, "itemgraph_needed": True}
-        seen = {response.url}
-        for kind, url in references.of(response):
-            if url in seen:
+        seen = {Reference(kind, response.url) for kind in Kind}
+        for one in references.of(response):
+            if one in seen:
                 continue
-            seen.add(url)
+            seen.add(one)
+            kind, url = one
             is_of_site = self._scope.has(url, home)
             if kind is Kind.LINK or (kind is Kind.FRAME and is_of_site):
                 if follows and self._is_wanted(url):
-                    yield Request(url, meta=linked | ({} if is_of_site else {_OUTSIDE: True}))
+                    if not inline:
+                        outside = {} if is_of_site else {_OUTSIDE: True}
+                        yield from self._request(url, linked | outside)
+                    elif is_of_site:
+                        self._count("links_of_requisites")
             elif inline < _MOST_INLINE:
-                yield Request(url, meta=dict(needed), priority=_FIRST)
+                yield from self._request(url, dict(needed), priority=_FIRST)
+
+    def _request(self, url: str, meta: dict[str, Any], priority: int = 0) -> Iterator[Request]:
+        """Yield the request of a reference, unless that is of no use: its port is none, say."""
+        try:
+            request = Request(url, meta=meta, priority=priority)
+        except ValueError:
+            self._count("unusable")
+        else:
+            yield request
 
     def _is_followed(self, response: Response, home: str | None) -> bool:
         """Tell whether the links of a page are followed: it is of the site, or rules took it in."""

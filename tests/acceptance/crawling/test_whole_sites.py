@@ -8,17 +8,50 @@ from urllib.parse import urlsplit
 import pytest
 from support import queued
 from support.projects import kill, until
-from support.whole_sites import NEEDED, PAGES, WholeSite
+from support.whole_sites import NEEDED, PAGES, PNG, WholeSite
 
 from scrapy_itemgraph.graph import ItemGraph
 
 ELSEWHERE = "-s", "ITEMGRAPH_ALLOWED_HOSTS=localhost"
 
 
+ODD = {
+    "/album": """<a href="/big.png"><img src="/big.png"></a> <a href="/shelf">shelf</a>
+        <a href="http://localhost:PORT/far/big.png"><img src="http://localhost:PORT/far/big.png">
+        </a> <a href="http://127.0.0.1:99999/">port</a> <a href="http://127.0.0.1:none/">none</a>
+        <a href="/lazy.png"><img src="/lazy.png"></a>""",
+    "/shelf": f"""<a href="/limit.png"><img src="/limit.png"></a> <a href="/late.png">late</a>
+        {" " * 70_000} <a href="/deep">deep</a> <img src="/late.png">""",
+    "/lost": '<a href="/behind">behind</a> <img src="/sorry.png"> <a href="//a.example">far</a>',
+    "/new/": '<a href="page">page</a> <a href="/shop">shop</a>',
+    "/undefined": '<a href="/new/page">page</a>',
+}
+MOVED = {"/lazy.png": "/lost", "/old/": "/new/", "/away/": "http://localhost:PORT/new/"}
+
+
+class OddSite(WholeSite):
+    """Has pages on which links and files meet, and roots that moved."""
+
+    def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
+        """Answer with an odd page, a redirect, a picture, or as the others do."""
+        path, port = urlsplit(target).path, str(self.server.server_port)
+        if path in MOVED:
+            self.hits[target] += 1
+            return 302, {"Location": MOVED[path].replace("PORT", port)}, b""
+        if path in ODD:
+            self.hits[target] += 1
+            mime = "text/html; charset=" + ("undefined" if path == "/undefined" else "utf-8")
+            return 200, {"Content-Type": mime}, ODD[path].replace("PORT", port).encode()
+        if path.endswith(".png") and path not in PAGES:
+            self.hits[target] += 1
+            return 200, {"Content-Type": "image/png"}, PNG
+        return super().answer(target)
+
+
 @pytest.fixture(scope="module")
 def site_kind():
     """Have the tests crawl a website as archivists meet them."""
-    return WholeSite
+    return OddSite
 
 
 @pytest.fixture
@@ -131,6 +164,43 @@ def test_what_is_larger_than_the_limit_is_a_failure_that_says_so(run, project):
 
     assert url.endswith("/manual.pdf")
     assert "larger than" in message
+
+
+ALBUM = {"/album", "/big.png", "/far/big.png", "/lazy.png", "/lost", "/sorry.png"}
+
+
+@pytest.mark.crawls(own("/album"), "DEPTH_LIMIT = 1\nITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
+def test_pictures_that_are_links_as_well_are_fetched_and_none_leads_past_the_limit(run, site):
+    """MNB-13: what is linked and shown is needed, in any order; links of a lost picture count."""
+    assert paths(site) == ALBUM | {"/shelf", "/limit.png", "/late.png"}, run.log
+    assert run.stats["sites/links_of_requisites"] == 1
+    assert run.stats["sites/unusable"] == 2
+
+
+@pytest.mark.crawls(own("/album", extent="page"), "ITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
+def test_a_single_page_has_its_pictures_that_are_links_as_well(run, site):
+    """MNB-13: with extent=page a picture within a link to itself is fetched."""
+    assert paths(site) == ALBUM, run.log
+    assert "sites/links_of_requisites" not in run.stats
+
+
+@pytest.mark.crawls(own("/away/", extent="path"), "ITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
+def test_of_the_host_that_a_folder_moved_to_its_folder_is_followed(run, site):
+    """MNB-13: with extent=path the host that a root was redirected to is not taken whole."""
+    assert paths(site) == {"/away/", "/new/", "/new/page"}, run.log
+
+
+@pytest.mark.crawls(own("/old/", extent="path"), "")
+def test_a_folder_that_moved_on_its_host_is_followed(run, site):
+    """MNB-13: with extent=path a root may be redirected to another folder of the same host."""
+    assert paths(site) == {"/old/", "/new/", "/new/page"}, run.log
+
+
+@pytest.mark.crawls(own("/undefined"), "")
+def test_a_page_whose_charset_is_none_is_kept_and_followed(run, project, site):
+    """MNB-13: a server that names a codec which is not of text loses nothing of its page."""
+    assert paths(site) == {"/undefined", "/new/page"}, run.log
+    assert project.errors() == []
 
 
 def test_rules_make_a_crawl_of_a_site_wider_and_narrower(empty, site):
