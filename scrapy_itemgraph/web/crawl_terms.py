@@ -118,14 +118,13 @@ class CrawlTerms:
         """Return what a person should know of a spider that was not looked up.
 
         Raises:
-            NotFoundError: the project has none of this name; it says which are near.
+            NotFoundError: the project has none of this name, and it says which are near; or it is
+                the package's own, and no spider of a project that is known here.
 
         """
-        if not self.has_code or project != self.project:
-            said = f"this server does not have the code of the project {project}; whether it has a"
-            return [f"{said} spider {name} shows when a runner starts it"]
-        known = self._spiders.names()
-        if name not in known:
+        is_own = self.has_code and project == self.project
+        known = self._spiders.names() if is_own else []
+        if is_own and name not in known:
             known = self._spiders.names(known_for=0.0)  # it may be new
         if name not in known and name in package_spiders.SPIDERS:
             raise NotFoundError(
@@ -133,6 +132,9 @@ class CrawlTerms:
                 "in any network; over HTTP it takes a spider of the project of its kind, or add "
                 "the crawl on the command line"
             )
+        if not is_own:
+            said = f"this server does not have the code of the project {project}; whether it has a"
+            return [f"{said} spider {name} shows when a runner starts it"]
         if name not in known:
             listed = ", ".join(known) or "none"
             said = f"there is no spider {name!r:.80}{closest(name, known)}"

@@ -135,6 +135,26 @@ def test_spiders_are_those_of_the_project_that_is_served(graph) -> None:
     assert "cannot be loaded" in broken("POST", Q, {"spider": "x"}).json()["detail"]
 
 
+def test_a_spider_of_the_package_is_refused_whatever_the_project(graph) -> None:
+    """MNB-3: another project, or a server without code, is no way around it; an own spider is."""
+    here = asking(graph, project="shop", list_spiders=["printf", "books\\n"])
+    nowhere = asking(graph)
+    site = {"spider": "site", "arguments": {"url": "http://10.0.0.1/"}}
+
+    for ask, body in ((here, site), (here, site | {"project": "other"})):
+        assert_is_refused(ask("POST", Q, body))
+    assert_is_refused(nowhere("POST", Q, site | {"project": "shop"}))
+    assert graph.queue.list() == []
+    own = asking(graph, project="shop", list_spiders=["printf", "site\\n"])
+    assert own("POST", Q, site).status_code == 201
+
+
+def assert_is_refused(answer: httpx.Response) -> None:
+    """Hold that a spider was refused because it comes with the package."""
+    assert answer.status_code == 404
+    assert "comes with scrapy-itemgraph" in answer.json()["detail"]
+
+
 def test_pages_of_the_queue_follow_its_order(ask, database) -> None:
     """Active crawls come in the order of their turns, then the others, page by page, by tag too."""
     for name, given in {
