@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
+import re
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO, Literal
 from urllib.parse import quote
+
+from scrapy_itemgraph.tools import locks
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,6 +21,7 @@ PART = 50_000_000  # bytes, after which a file is rotated
 PARTS = 3  # that are kept of a job, the one that is written among them
 TAIL = 64_000  # bytes of the end that are kept in memory, and at last in the database
 _LONGEST_NAME = 100  # letters of a folder's name
+_OURS = re.compile(r"[0-9]+\.log(\.[0-9]+\.gz)?")  # names that are written here
 
 
 def folder_of(crawl: str) -> str:
@@ -34,13 +39,14 @@ class JobLog:
     """The log of a job: what its process writes goes to a file, and the end stays in memory.
 
     Where the file cannot be opened there is the end alone; `error` says why. `lines` is how many
-    lines were written and ended.
+    lines were written and ended. A file that is written has a shared lock, which ends with the
+    process: so no runner that shares the folder deletes it.
     """
 
     def __init__(self, folder: Path, crawl: str, job: int) -> None:
         self.path = folder / folder_of(crawl) / f"{job}.log"
         self.error: OSError | None = None
-        self._file = self._opened("ab")
+        self._file = self._opened("a+b")
         self._size = 0 if self._file is None else self._file.tell()
         self._tail = bytearray()
         self.lines = 0
@@ -58,13 +64,16 @@ class JobLog:
             end = end[end.find(b"\n") + 1 :]
         return end.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
-    def _opened(self, mode: Literal["ab", "wb"]) -> BinaryIO | None:
+    def _opened(self, mode: Literal["a+b", "w+b"]) -> BinaryIO | None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            return self.path.open(mode)
+            file = self.path.open(mode)
         except OSError as error:
             self.error = error
             return None
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return file
 
     def write(self, data: bytes) -> None:
         """Write what a process wrote; where the disk is full, say, `error` is set.
@@ -93,7 +102,7 @@ class JobLog:
                 if newer.exists():
                     newer.replace(self._part(number))
             self._compress()
-        self._file = self._opened("wb")
+        self._file = self._opened("w+b")
         self._size = TAIL + 1  # so that `tail` still cuts its first line
 
     def _compress(self) -> None:
@@ -113,21 +122,32 @@ class JobLog:
 def prune(folder: Path, most: int, running: Collection[Path]) -> int:
     """Delete the oldest logs of jobs that have ended until the rest has `most` bytes at most.
 
-    Returns how many files were deleted.
+    `running` are logs of this process, which are not even looked at. Returns how many files were
+    deleted.
     """
     found = []
     for path in folder.glob("*/*.log*"):
-        with suppress(OSError):
-            stat = path.stat()
-            found.append((stat.st_mtime, stat.st_size, path))
+        if _OURS.fullmatch(path.name):
+            with suppress(OSError):
+                stat = path.stat()
+                found.append((stat.st_mtime, stat.st_size, path))
     total = sum(size for _, size, _ in found)
     deleted = 0
     for _, size, path in sorted(found):
         if total <= most:
             break
-        if path in running:
-            continue
-        with suppress(OSError):
-            path.unlink()
+        if path not in running and _delete(path):
             total, deleted = total - size, deleted + 1
     return deleted
+
+
+def _delete(path: Path) -> bool:
+    """Delete a file, unless a process writes it; tell whether it is gone."""
+    with suppress(OSError):
+        held = locks.lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB, create=False)
+        try:
+            path.unlink()
+        finally:
+            locks.release(held)
+        return True
+    return False

@@ -154,6 +154,29 @@ def test_a_log_is_rotated_and_its_end_kept(run, options, monkeypatch):
     assert log.path.exists()
 
 
+def test_logs_of_others_are_not_deleted(options):
+    """MNB-1: files with other names stay, and a log stays until whoever writes it has closed it."""
+    folder = options.logs / "nginx"
+    folder.mkdir(parents=True)
+    names = ["access.log", "error.log.1", "7.log.old", "7.log.gz", "x7.log"]
+    for name in names:
+        (folder / name).write_text("x" * 1000)
+    ours, theirs = (JobLog(options.logs, JOB.crawl, job) for job in (7, 8))
+    theirs.write(b"line\n")
+    pruned = [log_files.prune(options.logs, 0, {ours.path})]
+    theirs.rotate()
+    theirs.path.with_suffix(".log.1.gz").unlink()
+    theirs.write(b"line\n")
+    pruned.append(log_files.prune(options.logs, 0, {ours.path}))
+    theirs.close()
+    pruned.append(log_files.prune(options.logs, 0, {ours.path}))
+    ours.close()
+
+    assert pruned == [0, 0, 1]
+    assert ours.path.exists()
+    assert sorted(one.name for one in folder.iterdir()) == sorted(names)
+
+
 def test_a_process_goes_on_where_its_log_cannot_be_written(run, options, caplog):
     """On a full disk its output is dropped, but for the end in memory; the runner says so once."""
     folder = options.logs / log_files.folder_of(JOB.crawl)
