@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import os
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +20,7 @@ from scrapy_itemgraph.tools.wording import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TextIO
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
@@ -142,14 +145,29 @@ def _parts_of_file(graph: ItemGraph, one: JobLine, path: Path, *, follow: bool) 
             with gzip.open(older, "rt", encoding="utf-8", errors="replace") as file:
                 yield from file
     is_over = one.ended_at is not None
-    with path.open(encoding="utf-8", errors="replace") as file:
-        while True:
+    while True:
+        with path.open(encoding="utf-8", errors="replace") as file:
             yield from iter(file.readline, "")
-            if is_over or not follow:
-                return
-            is_over = graph.jobs.get(one.id).ended_at is not None
-            if not is_over:
-                time.sleep(_PAUSE)
+            while not _is_rotated(path, file):
+                if is_over or not follow:
+                    return
+                is_over = graph.jobs.get(one.id).ended_at is not None
+                if not is_over:
+                    time.sleep(_PAUSE)
+                yield from iter(file.readline, "")
+            yield from iter(file.readline, "")  # what came since, and before it was rotated
+
+
+def _is_rotated(path: Path, file: TextIO) -> bool:
+    """Tell whether a log that was read to its end goes on in another file, or from its beginning.
+
+    An earlier version's runner begins the same file anew.
+    """
+    with suppress(FileNotFoundError):
+        now = path.stat()
+        is_same = os.path.samestat(now, os.fstat(file.fileno()))
+        return not is_same or now.st_size < file.buffer.tell()
+    return False
 
 
 def _of_database(graph: ItemGraph, one: JobLine, *, follow: bool) -> Iterator[str]:

@@ -8,7 +8,7 @@ import hashlib
 import re
 import shutil
 from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import quote
 
 from scrapy_itemgraph.tools import locks
@@ -46,7 +46,7 @@ class JobLog:
     def __init__(self, folder: Path, crawl: str, job: int) -> None:
         self.path = folder / folder_of(crawl) / f"{job}.log"
         self.error: OSError | None = None
-        self._file = self._opened("a+b")
+        self._file = self._opened()
         self._size = 0 if self._file is None else self._file.tell()
         self._tail = bytearray()
         self.lines = 0
@@ -64,10 +64,10 @@ class JobLog:
             end = end[end.find(b"\n") + 1 :]
         return end.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
-    def _opened(self, mode: Literal["a+b", "w+b"]) -> BinaryIO | None:
+    def _opened(self) -> BinaryIO | None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = self.path.open(mode)
+            file = self.path.open("a+b")
         except OSError as error:
             self.error = error
             return None
@@ -94,15 +94,20 @@ class JobLog:
             self.error = error
 
     def rotate(self) -> None:
-        """Compress what is written, and begin a new file; slow, so it is run in a thread."""
-        self.close()
+        """Compress what is written, and begin a new file; slow, so it is run in a thread.
+
+        Whoever reads the file goes on to its end, and finds another one at its path.
+        """
         with suppress(OSError):
             for number in range(PARTS - 1, 1, -1):
                 newer = self._part(number - 1)
                 if newer.exists():
                     newer.replace(self._part(number))
             self._compress()
-        self._file = self._opened("w+b")
+        with suppress(OSError):
+            self.path.unlink()
+        before, self._file = self._file, self._opened()
+        _close(before)
         self._size = TAIL + 1  # so that `tail` still cuts its first line
 
     def _compress(self) -> None:
@@ -114,9 +119,13 @@ class JobLog:
 
     def close(self) -> None:
         """End the file."""
-        with suppress(OSError):
-            if self._file is not None:
-                self._file.close()
+        _close(self._file)
+
+
+def _close(file: BinaryIO | None) -> None:
+    with suppress(OSError):
+        if file is not None:
+            file.close()
 
 
 def prune(folder: Path, most: int, running: Collection[Path]) -> int:
