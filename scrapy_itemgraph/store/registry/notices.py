@@ -27,28 +27,41 @@ WRITE = text("""
         CAST(:body AS json), clock_timestamp())
 """)
 
-# What nobody is to be told, and what nobody sent in a day, are noted as such on the way.
-CLAIM = text("""
-    WITH due AS MATERIALIZED (
+_IS_OF_KIND = "n.what = ANY (CAST(:kinds AS text[]))"
+# now() is one moment in a statement: each notice is wanted in both parts, or in none.
+_IS_WANTED = f"""{_IS_OF_KIND}
+            AND (n.tries > 0 OR n.created_at >= now() - CAST(:longest AS interval))"""
+# What nobody is to be told, and what nobody sent in a day, are noted as such on the way: many at a
+# time, and beside what is to be sent, which does not wait for them.
+CLAIM = text(f"""
+    WITH over AS MATERIALIZED (
+        SELECT o.id FROM notices o
+        WHERE o.next_at <= (SELECT clock_timestamp()) AND o.id = ANY (ARRAY(
+            SELECT n.id FROM (
+                SELECT n.id, n.what, n.tries, n.created_at FROM notices n
+                WHERE n.project = :project AND n.next_at <= (SELECT clock_timestamp())
+                ORDER BY n.next_at LIMIT :most) AS n
+            WHERE NOT ({_IS_WANTED})))
+        FOR UPDATE SKIP LOCKED),
+    noted AS (
+        UPDATE notices n
+        SET next_at = NULL,
+            given_up_at = CASE WHEN {_IS_OF_KIND} THEN clock_timestamp() END,
+            error = CASE WHEN {_IS_OF_KIND}
+                THEN 'nobody sent it on the day when it was written' ELSE n.error END
+        FROM over WHERE n.id = over.id),
+    due AS MATERIALIZED (
         SELECT n.id FROM notices n
         WHERE n.project = :project AND n.next_at <= (SELECT clock_timestamp())
+            AND {_IS_WANTED}
         ORDER BY n.next_at LIMIT :limit
-        FOR UPDATE SKIP LOCKED),
-    judged AS (
-        SELECT n.id, n.what = ANY (CAST(:kinds AS text[])) AS is_wanted,
-            n.tries = 0 AND n.created_at < clock_timestamp() - CAST(:longest AS interval) AS is_old
-        FROM due JOIN notices n ON n.id = due.id)
+        FOR UPDATE SKIP LOCKED)
     UPDATE notices n
-    SET tries = n.tries + CASE WHEN j.is_wanted AND NOT j.is_old THEN 1 ELSE 0 END,
-        next_at = CASE WHEN j.is_wanted AND NOT j.is_old
-            THEN clock_timestamp() + CAST(:lease AS interval) END,
-        given_up_at = CASE WHEN j.is_wanted AND j.is_old THEN clock_timestamp() END,
-        error = CASE WHEN j.is_wanted AND j.is_old
-            THEN 'nobody sent it on the day when it was written' ELSE n.error END
-    FROM judged j WHERE n.id = j.id
+    SET tries = n.tries + 1, next_at = clock_timestamp() + CAST(:lease AS interval)
+    FROM due WHERE n.id = due.id
     RETURNING n.id, CAST(n.key AS text) AS key, n.what, n.project, n.body, n.created_at, n.tries,
-        n.answers, n.next_at IS NOT NULL AS is_claimed
-""")
+        n.answers
+""")  # noqa: S608 - our own text
 
 # Answers of a sender that was slow count, too: another may have sent it since.
 ANSWERED = text("""
@@ -67,6 +80,7 @@ IS_OVER = text("""
 """)
 
 LONGEST = 4000  # characters of an error that are kept
+_MOST_OVER = 1000  # notices that a claim looks at for those that are not sent
 
 
 def write(
@@ -106,9 +120,10 @@ def claim(
         "lease": lease,
         "longest": GIVEN_UP_AFTER,
         "limit": limit,
+        "most": _MOST_OVER,
     }
     rows = connection.execute(CLAIM, given).all()
-    return [_notice(row) for row in sorted(rows, key=lambda row: row.id) if row.is_claimed]
+    return [_notice(row) for row in sorted(rows, key=lambda row: row.id)]
 
 
 def _notice(row: Any) -> Notice:

@@ -211,6 +211,23 @@ def test_a_project_gets_its_own_notices_of_the_kinds_that_it_wants(notices, engi
     assert [one.crawl for one in notices.list(before=notices.list()[-1].id + 1)] == ["old"]
 
 
+def test_what_nobody_is_told_of_does_not_delay_what_is_sent(engine, notices):
+    """MNB-3: behind 1,500 of other kinds and too old ones the first look finds it."""
+    with engine.begin() as connection:
+        for number in range(1500):
+            stored.write(connection, None, Kind.FINISHED, project="shop", crawl=f"c{number}")
+    for _ in range(20):
+        write(engine, Kind.CRASH_LOOP, crawl="old")
+    age(engine, timedelta(days=2))
+    write(engine, Kind.CRASH_LOOP)
+    sent_to = channels("http://localhost/", notify_kinds=(Kind.CRASH_LOOP,))
+
+    assert [one.crawl for one in _claimed(engine, sent_to)] == ["books"]
+    assert _claimed(engine, sent_to) == []
+    states = {(one.crawl == "old", one.state) for one in notices.list(limit=2000)}
+    assert states == {(True, "given up"), (False, "kept"), (False, "waits")}
+
+
 FUNCTION = """
 import sys
 

@@ -44,7 +44,11 @@ pytestmark = pytest.mark.server
 
 ACTIVE, FINISHED = 2_000, 20_000
 MOST = 60  # rows of tables that a statement may read for four places
-MOST_OF = {"queue_reports.NAMED": MOST + ACTIVE}  # the place of a crawl is counted
+DUE = 100  # notices; a claim judges each, of a thousand at most
+MOST_OF = {
+    "queue_reports.NAMED": MOST + ACTIVE,  # the place of a crawl is counted
+    "notices.CLAIM": MOST + DUE,
+}
 TABLES = (
     "crawls",
     "jobs",
