@@ -11,6 +11,8 @@ HIDDEN = "***"
 
 # To the last @, for a password may hold others that are not percent-encoded.
 _LOGIN = re.compile(r"([a-z][a-z0-9+.-]*://[^\s:/?#@]*):.*@", re.IGNORECASE)
+# In a URL's login, and no %(name)s of a feed's URI.
+_PASSWORD = re.compile(r"://[^\s:/?#@]*:(?!%\(\w+\)s@)[^\s/?#@\"]+@")
 _CREDENTIALS = re.compile(r"(?<=//)[^/@]*@")
 _OPTION = re.compile(
     rf"\b({'|'.join(SECRETS)})(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&'\"]+)", re.IGNORECASE
@@ -22,6 +24,11 @@ def shown(url: str) -> str:
     head, mark, query = _LOGIN.sub(rf"\1:{HIDDEN}@", url).partition("?")
     options = [_shown_option(option) for option in query.split("&")]
     return head + mark + "&".join(options)
+
+
+def has_password(text: str) -> bool:
+    """Tell whether there is a URL with a password in a text."""
+    return _PASSWORD.search(text) is not None
 
 
 def without_login(uri: str) -> str:

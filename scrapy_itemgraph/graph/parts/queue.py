@@ -13,6 +13,7 @@ from scrapy_itemgraph.model.crawl_states import Change, State
 from scrapy_itemgraph.model.rule_matching import CompiledRules
 from scrapy_itemgraph.store.admin import queue_pages, queue_reports
 from scrapy_itemgraph.store.registry import crawl_queue, place_locks, rulesets, schedules
+from scrapy_itemgraph.tools import url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -256,14 +257,20 @@ def _check_names(given: Mapping[str, Any], option: str) -> None:
 def _refuse_secrets(given: Mapping[str, Any], option: str) -> None:
     """Refuse values that would be stored, and shown to whoever may look at the queue."""
     for name, value in given.items():
-        is_secret = crawl_arguments.is_secret(name) or name in _URLS_WITH_PASSWORDS
-        if is_secret and not str(value).startswith(FROM_ENVIRONMENT):
-            variable = name.upper() if name.isidentifier() else "NAME"
-            raise OperationError(
-                f"the value of {name!r} would be stored, and it looks like a secret; write "
-                f"{option} {name}={FROM_ENVIRONMENT}{variable}, and set {variable} where the "
-                "runner runs"
-            )
+        if str(value).startswith(FROM_ENVIRONMENT):
+            continue
+        if crawl_arguments.is_secret(name) or name in _URLS_WITH_PASSWORDS:
+            looks = "it looks like a secret"
+        elif url_secrets.has_password(str(value)):
+            looks = "a URL in it has a password"
+        else:
+            continue
+        variable = name.upper() if name.isidentifier() else "NAME"
+        raise OperationError(
+            f"the value of {name!r} would be stored, and {looks}; write "
+            f"{option} {name}={FROM_ENVIRONMENT}{variable}, and set {variable} where the "
+            "runner runs"
+        )
 
 
 CRAWL_NAME = "ITEMGRAPH_CRAWL"

@@ -170,6 +170,23 @@ def test_a_secret_is_named_by_a_variable_and_never_stored(queue, engine):
     assert queue.get(name).arguments == {"token": "@env:TOKEN"}
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"arguments": {"start_url": "https://bob:s3same@b.example/"}}, "-a start_url=@env:START_"),
+        ({"settings": {"FEEDS": {"ftp://u:s3same@h/x.csv": {}}}}, "-s FEEDS=@env:FEEDS, and set"),
+        ({"settings": {"ITEMGRAPH_NOTIFY_URLS": "mailtos://ann:s3same@b.example"}}, "a URL in it"),
+    ],
+)
+def test_a_password_in_a_url_is_never_stored(queue, given, said):
+    """SS-3: of an argument, a setting or a feed's name; a user without one may be there."""
+    with pytest.raises(OperationError, match=said) as error:
+        queue.add(new(**given), by=ME)
+    assert "s3same" not in str(error.value)
+    assert queue.list() == []
+    queue.add(new(arguments={"start_url": "https://bob@b.example:8080/@bob"}), by=ME)
+
+
 def test_a_crawl_started_by_hand_goes_on_as_the_one_that_is_added(queue, engine):
     """Its spider and arguments tell: no second crawl is made, and a start by hand joins it."""
     start = CrawlStart(spider="books", given={"shelf": "7"})

@@ -92,6 +92,7 @@ def test_a_crawl_is_added_steered_and_seen(ask) -> None:
         ({"spider": "-o", "project": "p"}, 422, "no spider's name"),
         ({"spider": "s", "project": "p", "name": "a{b}"}, 422, "braces"),
         ({"spider": "s", "project": "p", "arguments": {"token": "x"}}, 422, "-a token=@env:TOKEN"),
+        ({"spider": "s", "project": "p", "arguments": {"a": "ftp://u:x@h"}}, 422, "-a a=@env:A"),
         ({"spider": "s", "project": "p", "arguments": {"a": "@env:HOME"}}, 422, "--allow-variable"),
         (
             {"spider": "s", "project": "p", "settings": {"FEEDS": "{}"}},

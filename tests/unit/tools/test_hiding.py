@@ -89,3 +89,23 @@ def test_an_at_sign_in_a_path_like_password_is_named():
 def test_settings_do_not_show_the_url():
     """Their `repr`, which tracebacks and debuggers print, leaves it out."""
     assert WORD not in repr(Settings.of(database_url="postgresql://u:s3same@h/d"))
+
+
+@pytest.mark.parametrize(
+    ("text", "has_password"),
+    [
+        ("ftp://u:s3same@h/x.csv", True),
+        ("https://a.example/ redis://:s3same@h", True),
+        ("{'ftp://u:s3%40same@h/%(name)s.csv': {'format': 'csv'}}", True),
+        ("ftp://u@h/x.csv", False),
+        ("ftp://u:@h/x.csv", False),
+        ("ftp://u:%(password)s@h/x.csv", False),
+        ("https://a.example:8080/@u?mail=u:x@b.example", False),
+        ('{"http://a:80":"u@b.example"}', False),
+        ("{'http://a:80': 'u@b.example'}", False),
+        ("http://[::1]:80/@u", False),
+    ],
+)
+def test_a_password_in_a_url_is_seen(text, has_password):
+    """SS-3: in any URL of a text; a user alone, a port, or an attribute's name is none."""
+    assert url_secrets.has_password(text) is has_password
