@@ -70,7 +70,13 @@ class Pages:
         tag: str | None = None,
         reached: Callable[[int], None] | None = None,
     ) -> int:
-        """Skip or stash all pages that have a part of a URL or id, or a tag; return how many."""
+        """Skip or stash all pages that have a part of a URL or id, or a tag; return how many.
+
+        Raises:
+            OperationError: the part is empty, which every page has.
+
+        """
+        _check_part(part)
         return self._go_through(
             partial(_set_aside_some, hold=Hold(hold), part=part, tag=tag), reached
         )
@@ -82,7 +88,13 @@ class Pages:
         part: str | None = None,
         reached: Callable[[int], None] | None = None,
     ) -> int:
-        """Free all pages that are skipped, or stashed; with `part` those that have it."""
+        """Free all pages that are skipped, or stashed; with `part` those that have it.
+
+        Raises:
+            OperationError: the part is empty, which every page has.
+
+        """
+        _check_part(part)
         return self._go_through(partial(_free_some, hold=Hold(hold), part=part), reached)
 
     def _go_through(self, step: Callable[..., _Step], reached: Callable[[int], None] | None) -> int:
@@ -148,6 +160,14 @@ class Pages:
     def dripfed(self) -> int | None:
         """Return how many pages of its stash the crawl keeps in work; None: nobody said so."""
         return self._transactions.of_crawl(set_aside.dripfeed)
+
+
+def _check_part(part: str | None) -> None:
+    """Refuse what every page has: a variable that is not set, say."""
+    if part == "":
+        raise OperationError(
+            "the part of a URL or id is empty, and every page has that; give some of it"
+        )
 
 
 def _named(

@@ -203,6 +203,18 @@ def test_explain_a_failure(scrapy, crawl):
     assert f"failure {number}: ValueError: no price" in why
 
 
+@pytest.mark.parametrize("verb", ["skip", "stash", "unskip", "unstash"])
+def test_a_variable_that_is_not_set_is_no_part_of_a_url(scrapy, crawl, verb):
+    """MNB-7: `--url-part ""` would have all pages set aside, or free, so it is refused."""
+    crawl.work("A")
+
+    ran = scrapy("pages", verb, "--url-part", "")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert "the part of a URL or id is empty" in ran.err
+    assert [one["item"] for one in scrapy("worklist", "--json").document] == ["A"]
+
+
 def test_pages_that_are_gone_are_listed_and_asked_again(scrapy, crawl):
     """`worklist --gone`, `status` and `items` have them apart; `handle --gone` frees them alone."""
     for name in "AB":

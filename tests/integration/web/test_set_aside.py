@@ -25,12 +25,14 @@ def filled(server_url, template):
 
 
 def test_pages_are_set_aside_and_freed_over_http(web):
-    """MNB-7: some by their URLs, or all with a part; a call that says neither is refused."""
+    """MNB-7: some by their URLs, or all with a part; who says neither, or no part, is refused."""
 
     def ask(verb, **given):
         return web.ask("POST", f"{API}/pages/{verb}", given)
 
     assert ask("skip").status_code == ask("unskip", pages=["one"], all=True).status_code == 422
+    for verb in ("skip", "stash", "unskip", "unstash"):
+        assert ask(verb, url_part="").status_code == 422
     assert ask("skip", pages=["https://books.example/none"]).status_code == 404
     assert ask("skip", url_part="/junk/").json() == {"pages": 2}
     assert ask("stash", pages=["https://books.example/one"]).json() == {"pages": 1}

@@ -261,6 +261,15 @@ def test_pages_are_set_aside_by_a_part_of_their_url(graph):
     )
 
 
+def test_an_empty_part_of_a_url_is_none(graph):
+    """MNB-7: what would have all pages set aside, or free, is refused and changes nothing."""
+    for hold in ("skipped", "stashed"):
+        for change in (graph.pages.set_aside_all, graph.pages.free_all):
+            with pytest.raises(OperationError, match="is empty, and every page has that"):
+                change(hold, part="")
+    assert graph.lookup.work(state="skipped").rows == []
+
+
 def test_a_page_that_is_not_there_sets_none_aside(graph):
     """MNB-7: the error names it, and nothing was changed before it."""
     with pytest.raises(NotFoundError, match=r"no page .https://books\.example/other."):
