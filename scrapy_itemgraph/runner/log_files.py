@@ -40,12 +40,13 @@ class JobLog:
 
     Where the file cannot be opened there is the end alone; `error` says why. `lines` is how many
     lines were written and ended. A file that is written has a shared lock, which ends with the
-    process: so no runner that shares the folder deletes it.
+    process: so no runner that shares the folder deletes it, or begins it anew.
     """
 
     def __init__(self, folder: Path, crawl: str, job: int) -> None:
         self.path = folder / folder_of(crawl) / f"{job}.log"
         self.error: OSError | None = None
+        self._clear()
         self._file = self._opened()
         self._size = 0 if self._file is None else self._file.tell()
         self._tail = bytearray()
@@ -63,6 +64,12 @@ class JobLog:
         if self._size > TAIL:
             end = end[end.find(b"\n") + 1 :]
         return end.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+    def _clear(self) -> None:
+        """Delete what another job of this number left: that of a database which is gone, say."""
+        for path in (self.path, *map(self._part, range(1, PARTS))):
+            if path.is_file() and not _delete(path):
+                return
 
     def _opened(self) -> BinaryIO | None:
         try:

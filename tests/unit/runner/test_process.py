@@ -177,6 +177,24 @@ def test_logs_of_others_are_not_deleted(options):
     assert sorted(one.name for one in folder.iterdir()) == sorted(names)
 
 
+def test_a_job_begins_a_log_of_its_own(options):
+    """MNB-1: of an older job with its number nothing is left, unless that one is written still."""
+    for text in (b"old\n", b"new\n"):
+        log = JobLog(options.logs, JOB.crawl, JOB.job)
+        log.write(text)
+        log.rotate()
+        log.write(text)
+        log.close()
+    (part,) = log.path.parent.glob("*.gz")
+    assert gzip.decompress(part.read_bytes()) == log.path.read_bytes() == b"new\n"
+
+    with_both = [JobLog(options.logs, JOB.crawl, JOB.job) for _ in range(2)]
+    for one in with_both:
+        one.write(b"line\n")
+        one.close()
+    assert log.path.read_bytes() == b"line\nline\n"
+
+
 def test_a_process_goes_on_where_its_log_cannot_be_written(run, options, caplog):
     """On a full disk its output is dropped, but for the end in memory; the runner says so once."""
     folder = options.logs / log_files.folder_of(JOB.crawl)
