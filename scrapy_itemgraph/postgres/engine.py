@@ -96,7 +96,7 @@ def sync_engine(
         options |= {"pool_size": connections, "max_overflow": 0, "pool_timeout": POOL_WAIT}
     engine = sa.create_engine(parsed, **options)
     sa.event.listen(engine, "begin", partial(_set_up_transaction, lock=lock_wait))
-    _listen(engine)
+    _listen(engine, ServerClock())
     return engine
 
 
@@ -111,7 +111,7 @@ def async_engine(
     parsed = urls.normalised(url)
     engine = AsyncEngine(parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed))
     sa.event.listen(engine.sync_engine, "begin", partial(_set_up_transaction, idle=longest_idle))
-    _listen(engine.sync_engine)
+    _listen(engine.sync_engine, ServerClock(hears_always=True))
     return engine
 
 
@@ -210,8 +210,8 @@ def _engine_options(url: sa.URL, **connect: Any) -> dict[str, Any]:
     }
 
 
-def _listen(engine: sa.Engine) -> None:
-    sa.event.listen(engine, "connect", partial(_set_up_connection, ServerClock()))
+def _listen(engine: sa.Engine, clock: ServerClock) -> None:
+    sa.event.listen(engine, "connect", partial(_set_up_connection, clock))
     sa.event.listen(engine, "checkout", partial(_check_connection, engine.dialect))
     sa.event.listen(engine, "handle_error", _leave_standby)
 

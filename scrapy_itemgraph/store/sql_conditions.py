@@ -30,15 +30,21 @@ LOCKLESS_AT = "greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestam
 
 # Whether a process `p` is dead, of whatever kind it is. A free lock counts only if the process took
 # it on this server, since the server started.
-_IS_DEAD = """(p.stopped_at IS NOT NULL OR p.lease_until < {now}
+_IS_DEAD = """(p.stopped_at IS NOT NULL OR {lease_until} < {now}
             OR (coalesce(p.locked_at > {lockless_at}, false) AND {lock_is_free}))"""
 IS_DEAD = _IS_DEAD.format(
-    now="clock_timestamp()", lockless_at=LOCKLESS_AT, lock_is_free=LOCK_IS_FREE
+    lease_until="p.lease_until",
+    now="clock_timestamp()",
+    lockless_at=LOCKLESS_AT,
+    lock_is_free=LOCK_IS_FREE,
 )
 
 # The same, for who takes over what the dead had: leases that seem to be over since the server's
-# clock jumped ahead by `untrusted` seconds are not.
+# clock jumped ahead, or nothing was heard of it, for `untrusted` seconds are not. Nobody could
+# renew one while the server was down, so each stands as long anew from when it started.
 IS_SURELY_DEAD = _IS_DEAD.format(
+    lease_until="""greatest(p.lease_until,
+                pg_postmaster_start_time() + (p.lease_until - p.seen_at))""",
     now="clock_timestamp() - make_interval(secs => :untrusted)",
     lockless_at=LOCKLESS_AT,
     lock_is_free=LOCK_IS_FREE,

@@ -192,6 +192,28 @@ def test_processes_outlive_a_database_that_is_away_for_two_minutes(project, site
     assert before.items() <= after.items()
 
 
+@pytest.mark.slow
+def test_runners_bury_nobody_after_an_outage_longer_than_their_lease(project, site):
+    """MNB-4: each finds the leases of the others over, and leaves them the time to renew them."""
+    with servers.own_postgres() as server:
+        project.url = server.url
+        project.write(ENDLESS, SHORT.replace("LEASE = 3", "LEASE = 15"))
+        project.scrapy("itemgraph", "init")
+        queued.add(project, "a", "b")
+        three = [queued.work(project, "--name", name) for name in ("one", "two", "three")]
+        before = queued.until_running(project, "a", "b")
+        server.stop()
+        time.sleep(30)
+        server.start()
+        for runner in three:
+            until(lambda runner=runner: "The database answers again" in project.log(runner))
+        time.sleep(5)
+        assert queued.running(project) == before
+        assert project.rows("SELECT what FROM notices") == []
+        for runner in three:
+            assert "is gone" not in queued.end(project, runner)
+
+
 # It writes more than its disk has, once that is full.
 WRITES = ENDLESS.replace(
     "            await asyncio.sleep(0.05)\n",

@@ -413,3 +413,36 @@ def test_a_runner_is_not_gone_because_the_clock_jumped_ahead(database):
             looks.die("r")
             looks.run("UPDATE processes SET lease_until = lease_until - interval '2 hours'")
             assert looks.look("x").gone == (queue.of["r"][0],)
+
+
+STARTED = """
+    CREATE OR REPLACE FUNCTION public.pg_postmaster_start_time() RETURNS timestamptz
+    LANGUAGE sql STABLE AS $$ SELECT CAST('{}' AS timestamptz) $$
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("up_for", "is_gone"), [(1, False), (50, False), (70, True)])
+def test_a_runner_is_not_gone_because_the_server_was_down(database, up_for, is_gone):
+    """MNB-4: its lease, and its process's, count anew from when the server started."""
+    moved_clocks.install(database)
+    with moved_clocks.process(database) as one, one.begin() as connection:
+        queue = Queue(connection)
+        queue.add("a")
+        queue.runner()
+        queue.runner("x")
+        queue.assign()
+        queue.die("r")
+        runners.bury(connection, [queue.of["r"][0]], queue.of["x"][0], "runner x")
+        queue.run("UPDATE jobs SET worker_id = (SELECT min(id) FROM processes)")
+        queue.run(
+            "UPDATE processes SET stopped_at = NULL, seen_at = now() - interval '3 minutes', "
+            f"lease_until = now() - interval '2 minutes' WHERE id = {queue.of['r'][1]}"
+        )
+        ((started,),) = queue.run(f"SELECT CAST(now() - interval '{up_for} s' AS text)")
+        queue.run(STARTED.format(started))
+
+        found = queue.look("x")
+
+    assert (found.gone != ()) is is_gone
+    assert (found.orphans != ()) is is_gone

@@ -38,3 +38,26 @@ def test_a_first_answer_is_no_jump():
     clock.note(1e9, 1.0, 1.0)
 
     assert clock.since_jump(2.0) == math.inf
+
+
+@pytest.mark.parametrize(("silence", "untrusted"), [(14.0, 0.0), (76.0, 76.0)])
+def test_leases_that_ended_while_nothing_was_heard_are_not_over(silence, untrusted):
+    """MNB-4: after an outage, leases may seem over for as long as it lasted, for five minutes."""
+    clock = ServerClock(hears_always=True)
+    clock.note(1000.0, 10.0, 10.0)
+    clock.note(1000.0 + silence, 10.0 + silence, 10.0 + silence)
+    clock.note(1020.0 + silence, 30.0 + silence, 30.0 + silence)  # a shorter one after it
+
+    longest = max(untrusted, 20.0)
+    assert clock.untrusted(31.0 + silence) == longest
+    assert clock.untrusted(329.0 + silence) == longest
+    assert clock.untrusted(331.0 + silence) == 0.0
+
+
+def test_a_process_that_asks_seldom_takes_no_silence_for_an_outage():
+    """A command that was idle for a while finds the dead as soon as one that was not."""
+    clock = ServerClock()
+    clock.note(1000.0, 10.0, 10.0)
+    clock.note(1100.0, 110.0, 110.0)
+
+    assert clock.untrusted(111.0) == 0.0
