@@ -50,8 +50,8 @@ FREE_PLACE = text("""
 
 OPEN = text("""
     SELECT j.id, j.crawl_id, j.stop_wanted, j.attempts, j.place, j.ended_at, r.name AS runner,
-        p.id IS NOT NULL AS has_worker, p.reason, c.name AS crawl, c.state, c.crashes,
-        c.crashed_at_pages
+        p.id AS worker_id, p.id IS NOT NULL AS has_worker, p.reason, c.name AS crawl, c.state,
+        c.crashes, c.crashed_at_pages
     FROM jobs j JOIN crawls c ON c.id = j.crawl_id
     LEFT JOIN runners r ON r.id = j.runner_id
     LEFT JOIN processes p ON p.id = coalesce(j.worker_id, (
@@ -84,6 +84,16 @@ PAGES = text("""
     SELECT CAST(coalesce(sum(done + failed + refused + gone), 0) AS bigint)
     FROM totals WHERE crawl_id = :crawl
 """)
+
+# Whether a worker did a page that it was killed too soon to tell in the totals: among the newest
+# attempts of the database, which go back far enough, for workers tell every few seconds.
+_NEWEST = 10_000
+HAS_DONE = text(f"""
+    SELECT EXISTS (
+        SELECT FROM (
+            SELECT a.worker_id, a.outcome FROM attempts a ORDER BY a.id DESC LIMIT {_NEWEST}) AS a
+        WHERE a.worker_id = :worker AND a.outcome IN ('ok', 'failed', 'refused', 'gone'))
+""")  # noqa: S608 - our own number
 
 CRASHED = text("""
     UPDATE crawls SET crashes = :crashes, crashed_at_pages = :pages,
@@ -200,7 +210,11 @@ def _judge_crawl(connection: Connection, row: Any, verdict: Verdict) -> str | No
             connection.execute(WELL, here)
         return None
     pages = connection.execute(PAGES, here).scalar_one()
-    moved = row.crashed_at_pages is None or pages != row.crashed_at_pages
+    moved = (
+        row.crashed_at_pages is None
+        or pages != row.crashed_at_pages
+        or connection.execute(HAS_DONE, {"worker": row.worker_id}).scalar_one()
+    )
     crashes = 1 if moved else min(row.crashes + 1, 32767)
     pause = pause_before_next(row.attempts if verdict.backs_off else 0)
     connection.execute(CRASHED, {**here, "crashes": crashes, "pages": pages, "pause": pause})

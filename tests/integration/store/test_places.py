@@ -234,6 +234,29 @@ def test_abnormal_ends_back_off_and_then_pause_the_crawl(queue):
     assert [job.attempts for job in job_reports.jobs(queue.connection)] == [5, 4, 3, 2, 1]
 
 
+@pytest.mark.parametrize(
+    ("outcome", "crashes"), [("ok", 1), ("failed", 1), ("died", 4), ("released", 4)]
+)
+def test_a_process_that_did_a_page_before_it_was_killed_is_no_crash_loop(queue, outcome, crashes):
+    """MNB-3: pages count from their commit on, before the process has told them."""
+    queue.add("a")
+    queue.runner()
+    for _ in range(4):
+        queue.run("UPDATE crawls SET next_at = NULL")
+        (job,) = queue.assign().values()
+        queue.run(f"UPDATE jobs SET worker_id = {queue.of['r'][1]} WHERE ended_at IS NULL")
+        queue.end(job, -9)
+        queue.run(DONE.format(worker=queue.of["r"][1], outcome=outcome))
+
+    assert queue.run("SELECT state, crashes FROM crawls") == [("active", crashes)]
+
+
+DONE = """
+    INSERT INTO attempts (item_id, task_id, worker_id, token, task_version, number, outcome)
+    SELECT 1, 1, {worker}, gen_random_uuid(), '1', 1, '{outcome}'
+"""
+
+
 def test_a_process_that_is_refused_twice_pauses_its_crawl(queue):
     """The second in a row that ended before it registered is a permanent error, which is told."""
     queue.add("a")
