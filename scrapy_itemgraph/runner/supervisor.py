@@ -109,18 +109,19 @@ class Supervisor:
                 self._give_up(self._graph.refusal)
             return
         self._obey(found)
-        await self._tidy(found)
-        await self._awaken()
+        # What becomes free, or falls due, is what the next round may start.
+        has_news = await self._tidy(found)
+        has_news |= await self._awaken()
         if found.is_due:
-            await self._start_due()
+            has_news |= await self._start_due()
         while found.may_preempt and await self._graph.preempt():
-            pass
+            has_news = True
         assigned: list[Assigned] = []
         if found.may_assign and not self._signals and time.monotonic() >= self._starts_after:
             assigned = await self._graph.assign()
         for job in assigned:
             await self._start(job)
-        self._is_idle = not (assigned or self._children or self._tasks or found.orphans)
+        self._is_idle = not (assigned or self._children or self._tasks or has_news)
 
     def _host(self) -> HostState | None:
         """Look at the host now and then; None in between."""
@@ -158,28 +159,42 @@ class Supervisor:
             if job.stop_wanted is not None:
                 child.stop()
 
-    async def _tidy(self, found: Look) -> None:
-        """End what nobody runs: of dead runners, and of this one what was never started."""
+    async def _tidy(self, found: Look) -> bool:
+        """End what nobody runs: of dead runners, and of this one what was never started.
+
+        Returns whether there was something.
+        """
+        buried: list[str] = []
         if found.gone:
-            for name in await self._graph.bury(found.gone):
+            buried = await self._graph.bury(found.gone)
+            for name in buried:
                 logger.warning("The runner %s is gone; its crawls are started elsewhere", name)
         if found.orphans:
             await self._graph.end_orphans(found.orphans)
-        for job in found.jobs:
-            if self._is_stray(job):
-                await self._graph.end(job.job, exit_code=None, reason="it was not started")
+        strays = [job for job in found.jobs if self._is_stray(job)]
+        for job in strays:
+            await self._graph.end(job.job, exit_code=None, reason="it was not started")
+        return bool(buried or found.orphans or strays)
 
-    async def _awaken(self) -> None:
-        """Look now and then whether a crawl that had ended has work: a website was unblocked."""
-        if time.monotonic() - self._awakened_at >= _AWAKEN_EVERY:
-            self._awakened_at = time.monotonic()
-            await self._graph.awaken()
+    async def _awaken(self) -> bool:
+        """Look now and then whether a crawl that had ended has work: a website was unblocked.
 
-    async def _start_due(self) -> None:
-        """Have crawls begin that are due: so many that the next round is not late for it."""
-        for _ in range(_STEPS_OF_SCHEDULES):
+        Returns whether one had.
+        """
+        if time.monotonic() - self._awakened_at < _AWAKEN_EVERY:
+            return False
+        self._awakened_at = time.monotonic()
+        return bool(await self._graph.awaken())
+
+    async def _start_due(self) -> bool:
+        """Have crawls begin that are due: so many that the next round is not late for it.
+
+        Returns whether there were some.
+        """
+        for step in range(_STEPS_OF_SCHEDULES):
             if not await self._graph.start_due():
-                return
+                return step > 0
+        return True
 
     async def _renew_schedules(self) -> None:
         """Have due times by the clock be those of the time zones as this start knows them."""

@@ -226,3 +226,19 @@ def test_a_runner_starts_crawls_by_their_schedule(project, site):
     )
     assert (schedule, state) == (made.id, "finished")
     assert f"due at {due_at.isoformat()}" in output
+
+
+def test_a_runner_that_runs_once_starts_what_fell_due_before_it(project, site):
+    """SS-6: the round that has a crawl begin is not its last, though nothing runs yet."""
+    project.write(ENDLESS.replace("while True", "while False"))
+    queued.add(project, "books", is_scheduled=True)
+    every = NewSchedule(rule=Rule.read({"every": "1h"}))
+    with ItemGraph.open(project.url) as graph:
+        graph.schedules.add("books", every, by="ann")
+    with queued.transaction(project.url) as connection:
+        connection.execute(sa.text("UPDATE schedules SET next_at = now()"))
+
+    run = project.finish(queued.work(project, "--once"))
+
+    assert run.code == 0, run.log
+    assert queued.jobs(project) == [("books", "completed", 1)]
