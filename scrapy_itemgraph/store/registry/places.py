@@ -114,6 +114,21 @@ MAKE_JOB = text("""
     RETURNING id, schedule_id, due_at
 """)
 
+# What a schedule started holds for all processes until its crawl is at its end: the last job of a
+# schedule that began since the run before ended, or this one, if that is over.
+SCHEDULED = text("""
+    SELECT j.schedule_id, j.due_at FROM schedules s
+    CROSS JOIN LATERAL (
+        SELECT x.id, x.schedule_id, x.due_at, x.started_at FROM jobs x
+        WHERE x.schedule_id = s.id AND x.started_at IS NOT NULL
+        ORDER BY x.due_at DESC LIMIT 1) AS j
+    WHERE s.crawl_id = :crawl AND NOT EXISTS (
+        SELECT FROM crawls c JOIN runs r ON r.crawl_id = c.id
+        WHERE c.id = :crawl AND r.number IN (c.run - 1, c.run)
+            AND (r.number < c.run OR r.is_finished) AND r.ended_at >= j.started_at)
+    ORDER BY j.id DESC LIMIT 1
+""")
+
 TIME_LIMIT = text("SELECT time_limit FROM schedules WHERE id = :schedule")
 
 TAKE_PLACE = text("""
@@ -342,6 +357,8 @@ def _give(connection: Connection, runner: _Runner, at: dict[str, Any], crawl: An
     given = {**at, "crawl": crawl.id, "attempts": min(before + 1, 32767)}
     made = typed(connection.execute(TAKE_PENDING, given), _Job)
     job = made[0] if made else typed(connection.execute(MAKE_JOB, given), _Job)[0]
+    if job.schedule_id is None and (started := connection.execute(SCHEDULED, given).first()):
+        job = job._replace(**started._asdict())
     connection.execute(TAKE_PLACE, {**given, "job": job.id})
     resource_free_at = None
     if crawl.resource_id is not None:

@@ -12,6 +12,8 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl
 from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.model.runners import HostState, Terms
+from scrapy_itemgraph.model.schedule_terms import NewSchedule
+from scrapy_itemgraph.model.schedules import Rule
 from scrapy_itemgraph.store.admin import job_reports, runner_reports
 from scrapy_itemgraph.store.registry import (
     crawl_queue,
@@ -21,6 +23,8 @@ from scrapy_itemgraph.store.registry import (
     places,
     processes,
     runners,
+    schedule_starts,
+    schedules,
 )
 
 WELL = {"disk_free": 10**12, "disk_total": 10**12, "memory_free": 10**10, "load": 0.1}
@@ -412,6 +416,38 @@ def test_who_stops_a_process_is_in_the_history(queue):
         "SELECT by, detail->>'why' FROM crawl_events WHERE what = 'told to stop' ORDER BY id"
     )
     assert events == [("ann", "cancel"), ("runner r", "time")]
+
+
+def test_what_a_schedule_started_is_its_own_until_the_crawl_is_at_its_end(queue):
+    """SS-6: a process that takes another's place has its schedule, due time and time limit."""
+    queue.add("a", is_scheduled=True)
+    queue.runner()
+    new = NewSchedule(rule=Rule.read({"every": "1h"}), time_limit=timedelta(hours=2))
+    number = schedules.add(queue.connection, "a", new, by="ann")
+    queue.run("UPDATE schedules SET next_at = now() - interval '1 s'")
+    schedule_starts.start_due(queue.connection)
+
+    def begin():
+        (one,) = places.assign(queue.connection, *queue.of["r"], "h")
+        return one
+
+    first = begin()
+    queue.run(
+        "INSERT INTO runs (crawl_id, number, started_at) SELECT id, 1, clock_timestamp() "
+        "FROM crawls"
+    )
+    queue.run("UPDATE crawls SET run = 1")
+    queue.end(first.job, -9)
+    second = begin()
+    assert (first.schedule, first.time_limit) == (number, timedelta(hours=2))
+    for same in ("schedule", "due_at", "time_limit"):
+        assert getattr(second, same) == getattr(first, same)
+
+    queue.run("UPDATE runs SET is_finished = true, ended_at = clock_timestamp()")
+    queue.end(second.job, -9)
+    queue.run("UPDATE crawls SET next_at = NULL")
+    by_hand = begin()
+    assert (by_hand.schedule, by_hand.due_at, by_hand.time_limit) == (None, None, None)
 
 
 @pytest.mark.server

@@ -55,6 +55,7 @@ TABLES = (
     "crawl_events",
     "places",
     "runners",
+    "schedules",
     "processes",
     "queues",
     "notices",
@@ -71,6 +72,8 @@ FILL = (
     SELECT id, 'runner', 'completed', 1, now() - interval '1 hour', now(), 0, 1000000 + id
     FROM crawls
     CROSS JOIN generate_series(1, 2) WHERE state = 'finished'""",
+    """INSERT INTO schedules (crawl_id, kind, spec, starts_at)
+    SELECT id, 'every', '1h', now() FROM crawls""",
     """INSERT INTO crawl_events (crawl_id, at, by, what, detail)
     SELECT id, now(), 'ann', what, '{}' FROM crawls
     CROSS JOIN unnest(ARRAY['added', 'assigned', 'ended', 'finished']) AS what""",
