@@ -174,20 +174,24 @@ def enable(call: Call) -> None:
 
 @_SCHEDULES.command("disable", _NUMBER)
 def disable(call: Call) -> None:
-    """Have a schedule start nothing; what runs goes on."""
+    """Have a schedule start nothing; what runs goes on, and what has not begun is cancelled."""
     with call.graph() as graph:
         one = graph.schedules.disable(call.given.schedule, by=call.by)
-    said = f"the schedule {one.id} starts nothing until it is enabled"
+    said = (
+        f"the schedule {one.id} starts nothing until it is enabled; what has not begun is cancelled"
+    )
     call.write(document(one), [said])
 
 
 @_SCHEDULES.command("remove", _NUMBER)
 def remove(call: Call) -> None:
-    """Remove a schedule; its crawl and the jobs that it made stay."""
+    """Remove a schedule; its crawl and its jobs stay, and what has not begun is cancelled."""
     number = call.given.schedule
     with call.graph() as graph:
         graph.schedules.remove(number, by=call.by)
-    call.write({"id": number}, [f"the schedule {number} is removed"])
+    call.write(
+        {"id": number}, [f"the schedule {number} is removed; what had not begun is cancelled"]
+    )
 
 
 @_SCHEDULES.command(

@@ -39,13 +39,15 @@ class End:
 
     `exit_code` is negative for a signal, and None where nobody saw the end: its runner was gone.
     `reason` is what its worker said last, and `has_worker` whether there was one: else it ended
-    before it could register. `refusals` counts the jobs in a row before it that ended so.
+    before it could register. `taken_for` is why its place was taken from it, if not for a better
+    crawl. `refusals` counts the jobs in a row before it that ended so.
     """
 
     exit_code: int | None
     reason: str | None = None
     has_worker: bool = True
     stop_wanted: Stop | None = None
+    taken_for: str | None = None
     refusals: int = 0
 
 
@@ -84,7 +86,7 @@ def _as_asked(end: End) -> Verdict | None:
         reason = _LIMITS[end.stop_wanted]
         return Verdict(state=JobState.TEMPORARY_ERROR, reason=reason, is_abnormal=True)
     if end.stop_wanted is not None:
-        return Verdict(state=JobState.CANCELLED, reason=_ASKED[end.stop_wanted])
+        return Verdict(state=JobState.CANCELLED, reason=end.taken_for or _ASKED[end.stop_wanted])
     if end.reason in _OBEYED:
         return Verdict(state=JobState.CANCELLED, reason=str(end.reason))
     return None

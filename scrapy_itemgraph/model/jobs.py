@@ -68,7 +68,7 @@ _AS_ASKED = {*REASONS.values(), SUPERSEDED, "shutdown"}
 
 _SENTENCES = {
     Stop.CANCEL: "This job was cancelled",
-    Stop.PREEMPT: "A better crawl has this process's place",
+    Stop.PREEMPT: "This process may not have its place any more",
     Stop.DRAIN: "This process's runner is drained",
     Stop.MEMORY: "This process has taken more memory than it may",
     Stop.TIME: "This process has run for as long as it may",

@@ -84,11 +84,11 @@ class Schedules:
         return self.set(schedule, by=by, is_enabled=True)
 
     def disable(self, schedule: int, *, by: str) -> Schedule:
-        """Have a schedule start nothing until it is enabled."""
+        """Have a schedule start nothing until it is enabled; what has not begun is cancelled."""
         return self.set(schedule, by=by, is_enabled=False)
 
     def remove(self, schedule: int, *, by: str) -> None:
-        """Remove a schedule; its crawl and the jobs that it made stay."""
+        """Remove a schedule; its crawl and its jobs stay, and what has not begun is cancelled."""
         self._transactions.call(partial(schedules.remove, number=schedule, by=by))
 
     def next(

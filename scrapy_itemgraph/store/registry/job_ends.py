@@ -80,6 +80,13 @@ END = text("""
     WHERE id = :job
 """)
 
+# Why a job's place was taken from it, if not for a better crawl; its event is among the last.
+TAKEN_FOR = text("""
+    SELECT e.detail->>'why' FROM crawl_events e
+    WHERE e.crawl_id = :crawl AND e.what = 'preempted' AND e.detail->>'job' = CAST(:job AS text)
+    ORDER BY e.id DESC LIMIT 1
+""")
+
 PAGES = text("""
     SELECT CAST(coalesce(sum(done + failed + refused + gone), 0) AS bigint)
     FROM totals WHERE crawl_id = :crawl
@@ -193,11 +200,16 @@ def _end_of(connection: Connection, row: Any, exit_code: int | None) -> End:
     refusals = 0
     if not row.has_worker:
         refusals = connection.execute(REFUSALS, {"crawl": row.crawl_id}).scalar_one()
+    stop_wanted = None if row.stop_wanted is None else Stop(row.stop_wanted)
+    taken_for = None
+    if stop_wanted is Stop.PREEMPT:
+        taken_for = connection.execute(TAKEN_FOR, {"crawl": row.crawl_id, "job": row.id}).scalar()
     return End(
         exit_code=exit_code,
         reason=row.reason,
         has_worker=row.has_worker,
-        stop_wanted=None if row.stop_wanted is None else Stop(row.stop_wanted),
+        stop_wanted=stop_wanted,
+        taken_for=taken_for,
         refusals=refusals,
     )
 

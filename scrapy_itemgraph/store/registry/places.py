@@ -183,7 +183,12 @@ STOP = text("""
 # Processes whose place may not have their crawl any more: its tag is another, or it runs too often.
 # The last first; no index has that order, so it begins with the places of the runner.
 MISPLACED = text(f"""
-    SELECT j.id AS job_id, p.number, c.id AS crawl_id, j.worker_id
+    SELECT j.id AS job_id, p.number, c.id AS crawl_id, j.worker_id,
+        CASE WHEN NOT coalesce({FITS}, false) OR c.project <> :project
+                THEN 'its runner may not take the crawl any more'
+            WHEN p.locked_to <> c.id THEN 'its place was locked to another crawl'
+            ELSE format('more processes ran than the crawl may have (%s)', c.concurrency)
+        END AS why
     FROM places p JOIN jobs j ON j.id = p.job_id JOIN crawls c ON c.id = p.crawl_id
     WHERE p.runner_id = :runner AND j.ended_at IS NULL AND j.stop_wanted IS NULL
         AND c.state = 'active'
@@ -408,7 +413,7 @@ def preempt(connection: Connection, runner_id: int, process_id: int) -> bool:
         return False
     misplaced = connection.execute(MISPLACED, {**here, **runner.asked}).first()
     if misplaced is not None:
-        _stop(connection, runner, misplaced)
+        _stop(connection, runner, misplaced, why=misplaced.why)
         return True
     if not (runner.starts and runner.preempts):
         return False
@@ -417,7 +422,7 @@ def preempt(connection: Connection, runner_id: int, process_id: int) -> bool:
         return False
     worst, better = found
     connection.execute(KEEP, {**here, "place": worst.number, "crawl": better.id})
-    _stop(connection, runner, worst, better.name)
+    _stop(connection, runner, worst, better=better.name)
     return True
 
 
@@ -436,10 +441,14 @@ def _preempted(
     return None if worst is None else (worst, better)
 
 
-def _stop(connection: Connection, runner: _Runner, place: Any, better: str | None = None) -> None:
-    """Tell the process of a place to stop; `better` is the crawl for which it does."""
+def _stop(connection: Connection, runner: _Runner, place: Any, **because: str) -> None:
+    """Tell the process of a place to stop: `better` is the crawl for which it does, or else `why`.
+
+    Its job's end says why, as the event has it.
+    """
     row = connection.execute(STOP, {"job": place.job_id, "why": Stop.PREEMPT}).first()
     if row is not None and row.worker_id is not None:
         connection.execute(notify.TELL, {"worker": row.worker_id})
-    told = {"job": place.job_id, "runner": runner.name, "place": place.number, "better": better}
+    told = {"job": place.job_id, "runner": runner.name, "place": place.number, "better": None}
+    told |= because
     note(connection, place.crawl_id, runner.by, Event.PREEMPTED, **told)

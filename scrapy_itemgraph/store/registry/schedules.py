@@ -62,6 +62,19 @@ SET = text("""
 
 REMOVE = text("DELETE FROM schedules WHERE id = :schedule")
 
+# Starts that wait for their moment, or behind what runs; one that waits for a place has begun.
+CANCEL_WAITING = text("""
+    UPDATE jobs j SET state = 'cancelled', reason = :reason, ended_at = clock_timestamp(),
+        updated_at = clock_timestamp()
+    FROM crawls c
+    WHERE j.crawl_id = :crawl AND c.id = :crawl AND j.schedule_id = :schedule
+        AND j.ended_at IS NULL AND j.state = 'pending'
+        AND (c.state <> 'active' OR j.not_before > clock_timestamp() OR EXISTS (
+            SELECT FROM jobs o
+            WHERE o.crawl_id = :crawl AND o.ended_at IS NULL AND o.started_at IS NOT NULL))
+    RETURNING j.id
+""")
+
 BY_THE_CLOCK = text("""
     SELECT id, kind, spec, time_zone, starts_at, next_at FROM schedules
     WHERE is_enabled AND kind <> 'every' AND next_at > :now
@@ -120,7 +133,8 @@ def schedule(connection: Connection, number: int) -> Schedule:
 def change(connection: Connection, number: int, changes: Mapping[str, Any], *, by: str) -> Schedule:
     """Change what is said of a schedule: `rule`, or some of `SETTABLE`; return it as it is then.
 
-    With another rule, or when it is enabled, it is due next at the first moment still to come.
+    With another rule, or when it is enabled, it is due next at the first moment still to come. What
+    it has not begun yet is cancelled when it is disabled.
 
     Raises:
         NotFoundError: there is none of this number.
@@ -136,18 +150,21 @@ def change(connection: Connection, number: int, changes: Mapping[str, Any], *, b
     rule = changes.get("rule", found.rule)
     told = {"schedule": number, "rule": str(rule), "is_enabled": terms["is_enabled"]}
     note(connection, crawl_id, by, Event.SCHEDULE_SET, changed=sorted(changes), **told)
+    if not terms["is_enabled"]:
+        _cancel_waiting(connection, crawl_id, number, "its schedule was disabled", by=by)
     notify.tell_runners(connection)
     return schedule(connection, number)
 
 
 def remove(connection: Connection, number: int, *, by: str) -> None:
-    """Remove a schedule; its crawl stays, and so do the jobs that it made.
+    """Remove a schedule, and cancel what it has not begun; its crawl and its other jobs stay.
 
     Raises:
         NotFoundError: there is none of this number.
 
     """
     crawl_id = _locked(connection, number)
+    _cancel_waiting(connection, crawl_id, number, "its schedule was removed", by=by)
     connection.execute(REMOVE, {"schedule": number})
     note(connection, crawl_id, by, Event.SCHEDULE_SET, schedule=number, rule=None)
 
@@ -170,6 +187,14 @@ def renew(connection: Connection) -> list[Schedule]:
             connection.execute(RENEW, {"schedule": row.id, "next_at": next_at})
             found.append(schedule(connection, row.id))
     return found
+
+
+def _cancel_waiting(
+    connection: Connection, crawl_id: int, number: int, reason: str, *, by: str
+) -> None:
+    given = {"crawl": crawl_id, "schedule": number, "reason": reason}
+    for job in connection.execute(CANCEL_WAITING, given).scalars():
+        note(connection, crawl_id, by, Event.ENDED, job=job, state="cancelled", reason=reason)
 
 
 def _locked(connection: Connection, number: int) -> int:

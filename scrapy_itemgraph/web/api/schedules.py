@@ -76,13 +76,13 @@ def enable_schedule(graphs: AllGraphs, visitor: Steerer, schedule: Number) -> Re
 
 @router.post("/schedules/{schedule}/disable", response_model=queue_models.Schedule)
 def disable_schedule(graphs: AllGraphs, visitor: Steerer, schedule: Number) -> Response:
-    """Have a schedule start nothing until it is enabled; what runs goes on."""
+    """Have a schedule start nothing until it is enabled; what has not begun is cancelled."""
     return answer(plain(graphs.served.schedules.disable(schedule, by=visitor.by)))
 
 
 @router.delete("/schedules/{schedule}", response_model=queue_models.RemovedSchedule)
 def remove_schedule(graphs: AllGraphs, visitor: Steerer, schedule: Number) -> Response:
-    """Remove a schedule; its crawl and the jobs that it made stay."""
+    """Remove a schedule; its crawl and its jobs stay, and what has not begun is cancelled."""
     graphs.served.schedules.remove(schedule, by=visitor.by)
     return answer({"id": schedule})
 

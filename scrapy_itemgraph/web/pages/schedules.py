@@ -128,17 +128,23 @@ def disable(
 ) -> Response:
     """Have a schedule start nothing until it is enabled."""
     one = graphs.served.schedules.disable(number, by=visitor.by)
-    return _said(request, one, "starts nothing until it is enabled")
+    return _said(
+        request, one, "starts nothing until it is enabled; what has not begun is cancelled"
+    )
 
 
 @router.post("/schedules/{number}/remove", name="remove-schedule")
 def remove(
     request: Request, visitor: Steerer, graphs: AllGraphs, number: Number, _form: Fields
 ) -> Response:
-    """Remove a schedule; its crawl and the jobs that it made stay."""
+    """Remove a schedule; its crawl and its jobs stay, and what has not begun is cancelled."""
     graphs.served.schedules.remove(number, by=visitor.by)
     root: str = request.scope.get("root_path", "").rstrip("/")
-    return messages.say(request, f"{root}/schedules", f"Schedule {number} is removed.")
+    return messages.say(
+        request,
+        f"{root}/schedules",
+        f"Schedule {number} is removed; what had not begun is cancelled.",
+    )
 
 
 def _said(request: Request, one: Schedule, says: str, *, kind: str = "good") -> Response:

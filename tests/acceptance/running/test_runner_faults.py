@@ -169,6 +169,9 @@ def test_a_host_that_is_cut_off_loses_its_crawls_to_another(project, other, engi
     ]
 
 
+TWO_LIVE = "SELECT 1 FROM processes WHERE kind = 'worker' AND locked_at IS NOT NULL OFFSET 1"
+
+
 @pytest.mark.slow
 def test_processes_outlive_a_database_that_is_away_for_two_minutes(project, site):
     """MNB-4: they wait for it and go on, and the runner starts what was queued right before."""
@@ -179,8 +182,7 @@ def test_processes_outlive_a_database_that_is_away_for_two_minutes(project, site
         queued.add(project, "a", "b")
         runner = queued.work(project, "--processes", "3")
         before = queued.until_running(project, "a", "b")
-        live = "SELECT 1 FROM processes WHERE kind = 'worker' AND locked_at IS NOT NULL OFFSET 1"
-        until(lambda: project.rows(live), project.log)
+        until(lambda: project.rows(TWO_LIVE), project.log)
         server.stop()
         time.sleep(120)
         assert all(map(queued.is_alive, before.values()))
@@ -202,13 +204,14 @@ def test_runners_bury_nobody_after_an_outage_longer_than_their_lease(project, si
         queued.add(project, "a", "b")
         three = [queued.work(project, "--name", name) for name in ("one", "two", "three")]
         before = queued.until_running(project, "a", "b")
+        until(lambda: project.rows(TWO_LIVE), project.log)
         server.stop()
         time.sleep(30)
         server.start()
         for runner in three:
             until(lambda runner=runner: "The database answers again" in project.log(runner))
         time.sleep(5)
-        assert queued.running(project) == before
+        assert queued.running(project) == before, project.log()
         assert project.rows("SELECT what FROM notices") == []
         for runner in three:
             assert "is gone" not in queued.end(project, runner)

@@ -61,7 +61,7 @@ def test_schedules_are_added_changed_and_removed_by_number(queued):
     assert "starts nothing until it is enabled" in disabled.out
     assert "disabled" in shown.out
     assert "next at" in enabled.out
-    assert removed.out == "the schedule 1 is removed\n"
+    assert removed.out == "the schedule 1 is removed; what had not begun is cancelled\n"
     assert "there are no schedules yet" in queued("schedules", "list").out
     history = queued("crawls", "history", "books")
     assert "schedule set" in history.out

@@ -181,6 +181,8 @@ def test_a_better_crawl_gets_the_place_of_the_worst(queue):
     assert queue.stops() == {jobs["worst"]: "preempt"}
     queue.add("best", nice=-1)
     queue.end(jobs["worst"])
+    ended = "SELECT reason FROM jobs WHERE ended_at IS NOT NULL"
+    assert queue.run(ended) == [("a better crawl took its place",)]
     assert list(queue.assign()) == ["better"]
 
 
@@ -213,6 +215,12 @@ def test_a_process_that_may_not_run_here_any_more_ends(queue):
     job_changes.set_runner(queue.connection, "r", {"tags": ["x"], "only_tagged": True}, by="ann")
     assert queue.preempt()
     assert len(queue.stops()) == 2
+    for job in queue.look().jobs:
+        queue.end(job.job)
+    assert queue.run("SELECT reason FROM jobs ORDER BY id") == [
+        ("its runner may not take the crawl any more",),
+        ("more processes ran than the crawl may have (1)",),
+    ]
 
 
 def test_abnormal_ends_back_off_and_then_pause_the_crawl(queue):

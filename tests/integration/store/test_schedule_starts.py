@@ -177,6 +177,28 @@ def test_starts_are_spread_over_their_jitter(scheduled):
     assert (state, scheduled.state()) == ("finished", "active")
 
 
+@pytest.mark.parametrize("is_removed", [False, True])
+def test_a_start_that_waits_ends_with_its_schedule(scheduled, is_removed):
+    """SS-6: disabled or removed before its jitter is over, it starts nothing; its crawl rests."""
+    number = scheduled.add(jitter=timedelta(hours=2))
+    scheduled.add("begun")
+    for name in ("books", "begun"):
+        scheduled.pass_by(name, hours=6)
+    scheduled.start()
+    assert scheduled.state() == "finished"
+    for one in (number, number + 1):
+        if is_removed:
+            schedules.remove(scheduled.connection, one, by="ann")
+        else:
+            schedules.change(scheduled.connection, one, {"is_enabled": False}, by="ann")
+    scheduled.pass_by(hours=3)
+
+    assert scheduled.start() == 0
+    said = f"its schedule was {'removed' if is_removed else 'disabled'}"
+    assert sorted(scheduled.jobs()) == [("cancelled", said), ("pending", None)]
+    assert scheduled.state("begun") == "active"
+
+
 def test_two_schedules_of_a_crawl_start_it_one_after_the_other(scheduled):
     """SS-4: due at once, one of them starts it; the other is skipped, or waits for its end."""
     scheduled.add()
