@@ -81,8 +81,8 @@ MUTATIONS = (
     Mutation(
         "rules take back what a person skipped",
         "store/registry/rule_sweeps.py",
-        "    return [one.item_id for one in wanted if _any_skips(tuple(patterns), one.url)]",
-        "    return [one.item_id for one in wanted if patterns]",
+        "    return [one.item_id for one in wanted if ever_skipped.matches(one.url)]",
+        "    return [one.item_id for one in wanted if ever_skipped]",
     ),
     Mutation(
         "rules are applied to claimed work",
