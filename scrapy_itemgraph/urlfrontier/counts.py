@@ -58,7 +58,7 @@ class Counts:
         unusable = self.put_urls - self.discovered - self.known
         if unusable > self._told:
             logger.warning(
-                "SKIPPED, for it cannot be stored: %s without a host, with a control character or "
+                "Not stored, and acked as SKIPPED: %s without a host, with a control character or "
                 "too long, or with such a key or crawl",
                 many(unusable - self._told, "URL"),
             )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fastapi import FastAPI, Request
+    from starlette.types import Scope
 
 logger = logs.logger(__name__)
 
@@ -67,6 +68,13 @@ def answer(problem: Problem) -> Response:
     if problem.did_you_mean:
         document["did_you_mean"] = problem.did_you_mean
     return Response(written(document), problem.status, problem.headers, PROBLEM)
+
+
+def before_body(answer: Response, scope: Scope) -> Response:
+    """Return an answer that is given before the body is read: it is the connection's last one."""
+    if scope["http_version"].startswith("1"):
+        answer.headers["Connection"] = "close"
+    return answer
 
 
 def of_error(error: exceptions.ItemGraphError) -> Problem:

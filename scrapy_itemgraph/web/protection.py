@@ -89,7 +89,10 @@ class Protection:
         try:
             self._check(scope)
         except Problem as problem:
-            await problems.answer(problem)(scope, receive, send)
+            answer = problems.answer(problem)
+            if scope["method"] not in SAFE:
+                answer = problems.before_body(answer, scope)
+            await answer(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -55,9 +55,7 @@ class Receiving:
                 limit, within = await self._allowed(request)
                 whole = [await _received(request, limit, within, take)]
             except Problem as problem:
-                answer = routes.refused(request, problem)
-                if scope["http_version"].startswith("1"):
-                    answer.headers["Connection"] = "close"  # what follows is the body, and unread
+                answer = problems.before_body(routes.refused(request, problem), scope)
                 await answer(scope, receive, send)
                 return
 

@@ -109,9 +109,7 @@ def serving(database: str | None, *arguments: str, cwd: Path | None = None) -> I
         found = re.search(r"http://\S+/", line)
         assert found, (line, process.communicate(timeout=PATIENCE))
         url = found[0].replace("0.0.0.0", "127.0.0.1")
-        # The server may close one that it has answered, so none is used twice.
-        limits = httpx.Limits(max_keepalive_connections=0)
-        with httpx.Client(timeout=PATIENCE, limits=limits, trust_env=False) as client:
+        with httpx.Client(timeout=PATIENCE, trust_env=False) as client:
             yield Server(url, line, database, process, client)
     finally:
         if process.poll() is None:

@@ -62,7 +62,8 @@ LIVING = f"""
     WHERE p.stopped_at IS NULL AND NOT {IS_DEAD} ORDER BY p.id
 """  # noqa: S608 - our own condition
 
-# Before each was seen last: what is left of a lease counts anew from the start of the server.
+# A lease that ends before its process was seen last has nothing that would count anew from the
+# start of the server.
 END_LEASES = """
     UPDATE processes SET lease_until = started_at
     WHERE stopped_at IS NULL AND started_at < :since AND lease_until > started_at

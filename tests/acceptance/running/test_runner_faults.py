@@ -172,49 +172,57 @@ def test_a_host_that_is_cut_off_loses_its_crawls_to_another(project, other, engi
 TWO_LIVE = "SELECT 1 FROM processes WHERE kind = 'worker' AND locked_at IS NOT NULL OFFSET 1"
 
 
-@pytest.mark.slow
-def test_processes_outlive_a_database_that_is_away_for_two_minutes(project, site):
-    """MNB-4: they wait for it and go on, and the runner starts what was queued right before."""
+@pytest.fixture
+def stoppable(project, site):
+    """Queue two crawls in a database of the test's own server, which it may stop."""
     with servers.own_postgres() as server:
         project.url = server.url
-        project.write(ENDLESS, SHORT.replace("1m", "5m"))
+        project.write(ENDLESS, SHORT)
         project.scrapy("itemgraph", "init")
         queued.add(project, "a", "b")
-        runner = queued.work(project, "--processes", "3")
-        before = queued.until_running(project, "a", "b")
-        until(lambda: project.rows(TWO_LIVE), project.log)
-        server.stop()
-        time.sleep(120)
-        assert all(map(queued.is_alive, before.values()))
-        server.start()
-        queued.add(project, "c")
-        after = queued.until_running(project, "a", "b", "c")
-        queued.end(project, runner)
+        yield server
+
+
+def until_two_live(project) -> dict:
+    """Wait until both crawls run, and their processes can be told from dead ones."""
+    found = queued.until_running(project, "a", "b")
+    until(lambda: project.rows(TWO_LIVE), project.log)
+    return found
+
+
+@pytest.mark.slow
+def test_processes_outlive_a_database_that_is_away_for_two_minutes(project, stoppable):
+    """MNB-4: they wait for it and go on, and the runner starts what was queued right before."""
+    project.write(ENDLESS, SHORT.replace("1m", "5m"))
+    runner = queued.work(project, "--processes", "3")
+    before = until_two_live(project)
+    stoppable.stop()
+    time.sleep(120)
+    assert all(map(queued.is_alive, before.values()))
+    stoppable.start()
+    queued.add(project, "c")
+    after = queued.until_running(project, "a", "b", "c")
+    queued.end(project, runner)
 
     assert before.items() <= after.items()
 
 
 @pytest.mark.slow
-def test_runners_bury_nobody_after_an_outage_longer_than_their_lease(project, site):
+def test_runners_bury_nobody_after_an_outage_longer_than_their_lease(project, stoppable):
     """MNB-4: each finds the leases of the others over, and leaves them the time to renew them."""
-    with servers.own_postgres() as server:
-        project.url = server.url
-        project.write(ENDLESS, SHORT.replace("LEASE = 3", "LEASE = 15"))
-        project.scrapy("itemgraph", "init")
-        queued.add(project, "a", "b")
-        three = [queued.work(project, "--name", name) for name in ("one", "two", "three")]
-        before = queued.until_running(project, "a", "b")
-        until(lambda: project.rows(TWO_LIVE), project.log)
-        server.stop()
-        time.sleep(30)
-        server.start()
-        for runner in three:
-            until(lambda runner=runner: "The database answers again" in project.log(runner))
-        time.sleep(5)
-        assert queued.running(project) == before, project.log()
-        assert project.rows("SELECT what FROM notices") == []
-        for runner in three:
-            assert "is gone" not in queued.end(project, runner)
+    project.write(ENDLESS, SHORT.replace("LEASE = 3", "LEASE = 15"))
+    three = [queued.work(project, "--name", name) for name in ("one", "two", "three")]
+    before = until_two_live(project)
+    stoppable.stop()
+    time.sleep(30)
+    stoppable.start()
+    for runner in three:
+        until(lambda runner=runner: "The database answers again" in project.log(runner))
+    time.sleep(5)
+    assert queued.running(project) == before, project.log()
+    assert project.rows("SELECT what FROM notices") == []
+    for runner in three:
+        assert "is gone" not in queued.end(project, runner)
 
 
 # It writes more than its disk has, once that is full.

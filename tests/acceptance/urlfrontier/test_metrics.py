@@ -58,7 +58,7 @@ def test_calls_are_counted(database):
         code, said = served.stop()
         assert code == 0
         assert said.count("\n") == 1
-        assert "SKIPPED, for it cannot be stored: 1 URL " in said
+        assert "Not stored, and acked as SKIPPED: 1 URL " in said
 
 
 def test_numbers_are_for_those_who_may_read(database):

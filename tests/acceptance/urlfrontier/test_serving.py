@@ -93,7 +93,7 @@ def test_what_keeps_urls_from_crawlers_is_logged(database):
         _, said = served.stop()
 
     assert "All servers of the database hand out nothing (SetActive)" in said
-    assert "SKIPPED, for it cannot be stored: 1 URL without a host" in said
+    assert "Not stored, and acked as SKIPPED: 1 URL without a host" in said
     assert "Purged the crawl DEFAULT: 1 URL, all that are older than 0 days" in said
     assert "Deleted the crawl DEFAULT: 0 URLs" in said
     with frontier.serving(database) as served:

@@ -235,4 +235,4 @@ def test_urls_that_come_to_the_wrong_port_are_not_stored(served):
             wrong.put(discovered(A + "x" * 300, crawl="W"))
     assert ended.value.code() is grpc.StatusCode.INTERNAL
     assert list(served.client.ask("ListCrawls").values) == []
-    assert "SKIPPED, for it cannot be stored: 1 URL " in served.stop()[1]
+    assert "Not stored, and acked as SKIPPED: 1 URL " in served.stop()[1]

@@ -34,6 +34,25 @@ def test_a_page_of_another_site_changes_nothing(web, headers):
     assert web.ask("GET", "/items/NEW").status_code == 200
 
 
+@pytest.mark.parametrize("field", ["Origin: https://evil.example", "Host: evil.example"])
+def test_what_is_refused_before_its_body_is_the_last_of_its_connection(web, field):
+    """The answer says so: a client that keeps connections would send its next request in vain."""
+    fields = ["Content-Type: application/json", "Content-Length: 12", field]
+    sent = raw_clients.head("POST", ADD, *fields)
+    if field.startswith("Host"):
+        sent = sent.replace(b"Host: localhost\r\n", b"")
+    with raw_clients.connection(web) as one:
+        one.sendall(sent)
+        came = raw_clients.read(one).lower()
+
+    assert came.startswith((b"http/1.1 403", b"http/1.1 421"))
+    assert b"\r\nconnection: close\r\n" in came
+    assert (
+        web.ask("GET", "/items/NEW", headers={"host": "evil.example"}).headers.get("connection")
+        != "close"
+    )
+
+
 def test_its_own_pages_may(web):
     """A request of a page of this server passes, with either header."""
     own = web.url.rstrip("/")
