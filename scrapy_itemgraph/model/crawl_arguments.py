@@ -9,10 +9,11 @@ import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-FROM_ENVIRONMENT = "@env:"  # before the name of a variable of the runner's environment
 LONGEST_LABEL = 60  # letters of a crawl's name
 _SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:=,-]+")  # in a shell, or in a URL

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import gzip
-import hashlib
+import os
 import re
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
-from urllib.parse import quote
 
 from scrapy_itemgraph.tools import locks
+from scrapy_itemgraph.tools.path_parts import log_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,19 +20,7 @@ if TYPE_CHECKING:
 PART = 50_000_000  # bytes, after which a file is rotated
 PARTS = 3  # that are kept of a job, the one that is written among them
 TAIL = 64_000  # bytes of the end that are kept in memory, and at last in the database
-_LONGEST_NAME = 100  # letters of a folder's name
 _OURS = re.compile(r"[0-9]+\.log(\.[0-9]+\.gz)?")  # names that are written here
-
-
-def folder_of(crawl: str) -> str:
-    """Return the name of the folder of a crawl's logs: its name, as a file system takes it."""
-    name = quote(crawl, safe=" !#$&'()+,;=@[]")
-    if name.startswith("."):
-        name = f"%2E{name[1:]}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    digest = hashlib.sha256(crawl.encode()).hexdigest()[:8]
-    return f"{name[:_LONGEST_NAME]}-{digest}"
 
 
 class JobLog:
@@ -44,7 +32,7 @@ class JobLog:
     """
 
     def __init__(self, folder: Path, crawl: str, job: int) -> None:
-        self.path = folder / folder_of(crawl) / f"{job}.log"
+        self.path = folder / log_folder(crawl) / f"{job}.log"
         self.error: OSError | None = None
         self._clear()
         self._file = self._opened()
@@ -73,8 +61,8 @@ class JobLog:
 
     def _opened(self) -> BinaryIO | None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = self.path.open("a+b")
+            self.path.parent.mkdir(0o700, parents=True, exist_ok=True)
+            file = open(self.path, "a+b", opener=_own)  # noqa: SIM115 - it takes an opener
         except OSError as error:
             self.error = error
             return None
@@ -118,7 +106,11 @@ class JobLog:
         self._size = TAIL + 1  # so that `tail` still cuts its first line
 
     def _compress(self) -> None:
-        with self.path.open("rb") as plain, gzip.open(self._part(1), "wb", compresslevel=1) as file:
+        with (
+            self.path.open("rb") as plain,
+            open(self._part(1), "wb", opener=_own) as part,
+            gzip.open(part, "wb", compresslevel=1) as file,
+        ):
             shutil.copyfileobj(plain, file)
 
     def _part(self, number: int) -> Path:
@@ -127,6 +119,11 @@ class JobLog:
     def close(self) -> None:
         """End the file."""
         _close(self._file)
+
+
+def _own(path: str, flags: int) -> int:
+    """Open a file; a new one is its owner's alone."""
+    return os.open(path, flags, 0o600)
 
 
 def _close(file: BinaryIO | None) -> None:

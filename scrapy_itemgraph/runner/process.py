@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import hiding, logs
 from scrapy_itemgraph.tools.async_tools import happens
+from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT, Hiding, HidingStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,21 +36,37 @@ _KILL_AFTER = 10.0  # seconds from the second SIGINT on
 
 def command(job: Assigned, options: Options) -> list[str]:
     """Return the command of a job's process: `python -m scrapy crawl SPIDER -a … -s …`."""
-    given = [part for pair in job.arguments.items() for part in ("-a", "=".join(pair))]
-    # What the crawl was queued with counts more, and comes last.
-    own = _texts(job.settings)
-    settings = [*options.arguments, *map("=".join, own.items())]
+    arguments, settings = _given(job, options)
+    given = [part for one in arguments for part in ("-a", one)]
     given += [part for one in settings for part in ("-s", one)]
-    values = (*job.arguments.values(), *own.values())
-    has_secrets = any(one.startswith(FROM_ENVIRONMENT) for one in values)
-    scrapy = [str(_WITH_SECRETS)] if has_secrets else ["-m", "scrapy"]
+    scrapy = [str(_WITH_SECRETS)] if variables(job, options) else ["-m", "scrapy"]
     return [sys.executable, *scrapy, "crawl", job.spider, *given]
+
+
+def variables(job: Assigned, options: Options) -> list[str]:
+    """Return the variables of the environment that a job's arguments and settings name."""
+    values = [one.partition("=")[2] for some in _given(job, options) for one in some]
+    named = [one for one in values if one.startswith(FROM_ENVIRONMENT)]
+    return [one.removeprefix(FROM_ENVIRONMENT) for one in dict.fromkeys(named)]
+
+
+def _given(job: Assigned, options: Options) -> tuple[list[str], list[str]]:
+    """Return arguments and settings as NAME=VALUE; the last of a name counts, the crawl's own."""
+    own = _texts(job.settings)
+    return [*map("=".join, job.arguments.items())], [
+        *options.arguments,
+        *map("=".join, own.items()),
+    ]
 
 
 def environment(job: Assigned, options: Options) -> dict[str, str]:
     """Return the environment of a job's process."""
     ours = {**options.environment, "ITEMGRAPH_CRAWL": job.crawl}
-    own = {"ITEMGRAPH_JOB": str(job.job), "ITEMGRAPH_FROM_RUNNER": ",".join(ours)}
+    own = {
+        "ITEMGRAPH_JOB": str(job.job),
+        "ITEMGRAPH_FROM_RUNNER": ",".join(ours),
+        hiding.VARIABLES: ",".join(variables(job, options)),
+    }
     if job.schedule is not None:
         own["ITEMGRAPH_SCHEDULE"] = str(job.schedule)
     if job.due_at is not None:
@@ -88,6 +104,7 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
         self._exit = Exit(0, 0)
+        self._hiding: HidingStream | None = None  # where it has secrets
         self._output = -1
         self._pidfd = -1
         self._rotating: asyncio.Task[None] | None = None
@@ -116,11 +133,13 @@ class Child:
         return child
 
     def _begin(self, job: Assigned, options: Options, output: int) -> None:
+        given = environment(job, options)
+        self._hide(Hiding.of(given, variables(job, options)))
         launch = [sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid())]
         popen = subprocess.Popen(  # noqa: S603 - the command of a crawl that was queued
             [*launch, *command(job, options)],
             cwd=options.directory,
-            env=environment(job, options),
+            env=given,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -130,6 +149,18 @@ class Child:
         self.pid = popen.pid
         self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._pidfd, self._reap)
+
+    def _hide(self, secrets: Hiding) -> None:
+        """Have secrets hidden in the log; say there which of them cannot be."""
+        if secrets.is_empty:
+            return
+        self._hiding = HidingStream(secrets)
+        for name in secrets.too_short:
+            line = (
+                f"scrapy-itemgraph: the value of {name} is not hidden in this log, for it has "
+                f"less than {hiding.SHORTEST} characters\n"
+            )
+            self.log.write(line.encode())
 
     async def ended(self) -> Exit:
         """Wait until the process has ended, and its output is written."""
@@ -141,6 +172,8 @@ class Child:
             if self.log.is_full:
                 await asyncio.to_thread(self.log.rotate)
         self._close_output()
+        if self._hiding is not None:
+            self.log.write(self._hiding.rest())
         self.log.close()
         return self._exit
 
@@ -213,7 +246,7 @@ class Child:
             self._close_output()
             return False
         was_well = self.log.error is None
-        self.log.write(data)
+        self.log.write(data if self._hiding is None else self._hiding.take(data))
         if was_well and self.log.error is not None:
             logger.warning("The log %s cannot be written: %s", self.log.path, self.log.error)
         return True

@@ -19,8 +19,8 @@ from fastapi import Depends, Request
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import crawl_arguments, package_spiders
-from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
 from scrapy_itemgraph.model.crawl_states import NewCrawl
+from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT
 from scrapy_itemgraph.tools.wording import closest, one_line
 
 # How fast, how far and how much is crawled, and what of it is told.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.tools.hiding import hidden
 from scrapy_itemgraph.tools.wording import one_line
 from scrapy_itemgraph.worker.executions.error_records import type_name
 
@@ -45,4 +46,4 @@ class LastError(logging.Handler):
                 said = f"{said}: {type_name(record.exc_info[1])}: {record.exc_info[1]}"
         except Exception:  # noqa: BLE001 - of a message, or an error, that cannot be written
             return
-        self._tallies.error = one_line(said)[:MOST]
+        self._tallies.error = one_line(hidden(said))[:MOST]

@@ -3,13 +3,15 @@
     python tests/chaos/queued_crawls.py --crawls 300 --kill-every 60 --changes 60
 
 In the end each crawl has fetched the pages that it would have fetched undisturbed and kept what it
-scraped of each once, and a model that replays what happened agrees with every assignment and every
-preemption. How long places were empty after a kill is printed. `make chaos` runs it.
+scraped of each once, no log has the secret that each page writes, and a model that replays what
+happened agrees with every assignment and every preemption. How long places were empty after a kill
+is printed. `make chaos` runs it.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import itertools
 import os
 import random
@@ -59,10 +61,12 @@ class S(scrapy.Spider):
     def parse(self, response):
         number = int(response.url.rpartition("/")[2])
         yield {"url": response.url}
+        print(f"{self.token!r} at page {number}", flush=True)
         for each in (2 * number, 2 * number + 1):
             if each <= self.pages:
                 yield self.page(each)
 """
+SECRET = "s3same/open 'door'"
 SETTINGS = 'ITEMGRAPH_KEEP_ITEMS = True\nLOG_LEVEL = "INFO"\nITEMGRAPH_LEASE = 10\n'
 RUNNERS = {
     "one": ("--processes", "2", "--tag", "big", "--tag", "gpu"),
@@ -154,7 +158,7 @@ def add(project: Project, choice: random.Random, count: int) -> dict[str, int]:
         queued.add(
             project,
             name,
-            arguments={"pages": str(pages), "key": str(number)},
+            arguments={"pages": str(pages), "key": str(number), "token": "@env:DOOR"},
             nice=choice.randint(-2, 2),
             concurrency=choice.choice([0, 1, 1, 2, 3]),
             tag=choice.choice(TAGS),
@@ -220,6 +224,20 @@ def wrongs(one: Field, replay: Replay) -> Iterator[str]:
             said = one.project.scrapy("itemgraph", "crawls", "history", name).output
             yield f"{name}: {missing} of {pages} pages missing, {extra.total()} too many\n{said}"
     yield from (f"job {job} is open" for (job,) in one.project.rows(OPEN))
+    yield from (f"{where} has the secret" for where, said in written(one) if "s3same" in said)
+
+
+def written(one: Field) -> Iterator[tuple[str, str]]:
+    """Return what processes wrote, in files and in the database."""
+    logs = one.project.directory / ".scrapy" / "itemgraph-logs"
+    read = {path: path.read_bytes() for path in logs.rglob("*.log*")}
+    said = {
+        path.name: gzip.decompress(data) if path.suffix == ".gz" else data
+        for path, data in read.items()
+    }
+    assert any(b"@env:DOOR" in data for data in said.values())
+    yield from ((name, data.decode(errors="replace")) for name, data in said.items())
+    yield from one.project.rows("SELECT format('job %s', id), output FROM jobs WHERE output <> ''")
 
 
 def figures(one: Field) -> Iterator[str]:
@@ -251,6 +269,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     choice = random.Random(arguments.seed)
+    os.environ["DOOR"] = SECRET
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="itemgraph-chaos-") as directory,

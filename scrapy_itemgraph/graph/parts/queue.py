@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import crawl_arguments, input_checks
-from scrapy_itemgraph.model.crawl_arguments import FROM_ENVIRONMENT
 from scrapy_itemgraph.model.crawl_states import Change, State
 from scrapy_itemgraph.model.rule_matching import CompiledRules
 from scrapy_itemgraph.store.admin import queue_pages, queue_reports
 from scrapy_itemgraph.store.registry import crawl_queue, place_locks, rulesets, schedules
 from scrapy_itemgraph.tools import url_secrets
+from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -12,6 +12,7 @@ from scrapy_itemgraph.exceptions import InvalidDataError
 from scrapy_itemgraph.model import attempt_logs, item_names
 from scrapy_itemgraph.model.attempt_logs import LogLine
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.hiding import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -128,7 +129,7 @@ class ItemContext:
         line = LogLine(
             round(time.monotonic() - self._claimed_at, 3),
             attempt_logs.cut(str(category), attempt_logs.MOST_OF_CATEGORY),
-            attempt_logs.cut(str(message)),
+            attempt_logs.cut(hidden(str(message))),
         )
         self._log.append(line)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model.work import ErrorRecord
+from scrapy_itemgraph.tools.hiding import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,14 +79,14 @@ def describe(
     """
     frames = ""
     if kind is None:
-        frames = "".join(traceback.format_exception(error, limit=-10))[-_MAX_TRACEBACK:]
+        frames = hidden("".join(traceback.format_exception(error, limit=-10)))[-_MAX_TRACEBACK:]
     return ErrorRecord(
         type=kind or type_name(error),
         message=_shortened(_clean(_message(error))),
         traceback=_clean(frames),
-        url=_clean(url),
+        url=_clean(hidden(url)),
         place=_place(error) if kind is None else None,
-        snippet=None if snippet is None else _clean(snippet),
+        snippet=None if snippet is None else _clean(hidden(snippet)),
         status=status,
         **where,
     )
@@ -111,7 +112,7 @@ def _shortened(message: str) -> str:
 
 def _message(error: BaseException) -> str:
     try:
-        return str(error)
+        return hidden(str(error))
     except Exception as raised:  # noqa: BLE001 - a user's exception may do anything
         return f"{type_name(error)}, whose message cannot be read ({type_name(raised)})"
 

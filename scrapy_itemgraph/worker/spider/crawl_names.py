@@ -8,6 +8,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import crawl_arguments
 from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.hiding import hidden
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -21,8 +22,11 @@ _OF_CRAWLER = "_itemgraph_arguments"  # on the crawler, from the add-on for the 
 
 
 def keep_arguments(crawler: Crawler, given: Mapping[str, Any] | None) -> None:
-    """Keep what a crawler was started with; None: that is not known."""
-    setattr(crawler, _OF_CRAWLER, given)
+    """Keep what a crawler was started with, secrets by their variables; None: it is not known."""
+    kept = given and {
+        name: hidden(value) if isinstance(value, str) else value for name, value in given.items()
+    }
+    setattr(crawler, _OF_CRAWLER, kept)
 
 
 def crawl_start(

@@ -45,6 +45,7 @@ class S(scrapy.Spider):
     def parse_page(self, response, item):
         with open("/proc/self/cmdline") as file:
             assert "hidden" not in file.read()
+        assert self.token == "hidden"
         print("the token is", self.token)
         if self.how == "exit":
             os._exit(3)
@@ -112,9 +113,9 @@ def test_processes_end_as_they_do_and_crawls_go_on_or_not(project, site, monkeyp
     ((number, path),) = project.rows(
         "SELECT j.id, j.log FROM jobs j JOIN crawls c ON c.id = j.crawl_id WHERE c.name = 'well'"
     )
-    assert "the token is hidden" in Path(path).read_text()
+    assert "the token is @env:KEY" in Path(path).read_text()
     with ItemGraph.open(project.url) as graph:
-        assert "the token is hidden" in graph.jobs.output(number)
+        assert "the token is @env:KEY" in graph.jobs.output(number)
         assert graph.jobs.get(number).memory > 10**6
 
 
