@@ -5,22 +5,25 @@ from __future__ import annotations
 import gzip
 import os
 import socket
+import stat
 import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.commands import parsing, printing
 from scrapy_itemgraph.commands.command import Argument, Group
-from scrapy_itemgraph.exceptions import NotFoundError
+from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import next_commands
+from scrapy_itemgraph.tools.path_parts import log_folder
 from scrapy_itemgraph.tools.wording import format_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import TextIO
+    from typing import BinaryIO, TextIO
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
@@ -132,21 +135,56 @@ def _print(text: str) -> None:
 
 
 def _of_file(graph: ItemGraph, one: JobLine, *, follow: bool) -> Iterator[str] | None:
-    """Return parts of a log's file, whole lines; None where the file is not here."""
-    if one.log is None or one.host != socket.gethostname() or not Path(one.log).exists():
+    """Return parts of a log's file, whole lines; None where the file is not here.
+
+    Raises:
+        OperationError: what the row names is no log that a runner writes.
+
+    """
+    if one.log is None or one.host != socket.gethostname() or not os.path.lexists(one.log):
         return None
-    return _parts_of_file(graph, one, Path(one.log), follow=follow)
+    path = Path(one.log)
+    if path.name != f"{one.id}.log" or path.parent.name != log_folder(one.crawl):
+        raise OperationError(
+            f"the log of the job {one.id} is {one.log}, which is none that a runner writes, and so "
+            "is not printed; its end is in the database: scrapy itemgraph jobs show says more"
+        )
+    return _parts_of_file(graph, one, path, follow=follow)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file that a runner wrote: a regular one, and no link to another.
+
+    Raises:
+        OperationError: it is something else.
+
+    """
+    try:
+        file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - it takes an opener
+    except OSError as error:
+        raise OperationError(f"{path} cannot be read: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OperationError(f"{path} is no regular file, and so no log that a runner writes")
+    return file
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _parts_of_file(graph: ItemGraph, one: JobLine, path: Path, *, follow: bool) -> Iterator[str]:
     for number in range(9, 0, -1):
         older = path.with_suffix(f".log.{number}.gz")
-        if older.exists():
-            with gzip.open(older, "rt", encoding="utf-8", errors="replace") as file:
+        if os.path.lexists(older):
+            with (
+                _opened(older) as packed,
+                gzip.open(packed, "rt", encoding="utf-8", errors="replace") as file,
+            ):
                 yield from file
     is_over = one.ended_at is not None
     while True:
-        with path.open(encoding="utf-8", errors="replace") as file:
+        with TextIOWrapper(_opened(path), encoding="utf-8", errors="replace") as file:
             yield from iter(file.readline, "")
             while not _is_rotated(path, file):
                 if is_over or not follow:

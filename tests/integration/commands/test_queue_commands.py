@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import os
+import socket
 import threading
 import time
 
@@ -288,6 +291,45 @@ def test_a_log_that_was_lost_with_its_runner_is_said_to_be_there(queued, engine)
         assert (log.code, log.out) == (1, ""), options
         assert "on far, in /srv/books/1.log" in log.err
     assert " box " in queued("jobs", "list").out
+
+
+@pytest.mark.usefixtures("box")
+def test_a_log_is_a_file_that_a_runner_writes_and_no_other(queued, engine, tmp_path):
+    """SS-3: a row may name any file; printed is JOB.log of the crawl's folder, with its parts."""
+    folder = tmp_path / "books"
+    folder.mkdir()
+
+    def job(path) -> str:
+        with engine.begin() as connection:
+            number = connection.execute(
+                sa.text(
+                    "INSERT INTO jobs (crawl_id, origin, state, host, started_at, ended_at) "
+                    "SELECT id, 'runner', 'completed', :host, now(), now() FROM crawls "
+                    "RETURNING id"
+                ),
+                {"host": socket.gethostname()},
+            ).scalar_one()
+            named = {"log": str(path).replace("JOB", str(number)), "id": number}
+            connection.execute(sa.text("UPDATE jobs SET log = :log WHERE id = :id"), named)
+        return str(number)
+
+    (tmp_path / "secret").write_text("s3same\n")
+    own, linked, waiting = (job(folder / "JOB.log") for _ in range(3))
+    (folder / f"{own}.log").write_text("second\n")
+    with gzip.open(folder / f"{own}.log.1.gz", "wt") as file:
+        file.write("first\n")
+    (folder / f"{linked}.log").symlink_to(tmp_path / "secret")
+    os.mkfifo(folder / f"{waiting}.log")
+
+    assert queued("jobs", "log", own).out == "first\nsecond\n"
+    (folder / f"{own}.log.1.gz").unlink()
+    (folder / f"{own}.log.1.gz").symlink_to(tmp_path / "secret")
+    others = [job(one) for one in (tmp_path / "secret", tmp_path / "JOB.log", folder / "JOB.txt")]
+    (tmp_path / f"{others[1]}.log").write_text("s3same\n")
+    (folder / f"{others[2]}.txt").write_text("s3same\n")
+    for number in (own, linked, waiting, *others):
+        refused = queued("jobs", "log", number)
+        assert (refused.code, "s3same" in refused.out) == (1, False), (number, refused.err)
 
 
 def test_drain_waits_until_no_process_runs_the_crawl(queued, engine):
