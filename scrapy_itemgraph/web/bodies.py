@@ -188,7 +188,7 @@ class Rules(RuleChange):
     """All rules of a crawl, in their order; of those that match a URL the last one counts."""
 
     accept: bool = Field(default=True, description="of links that no rule matches")
-    rules: list[Json] = Field([], max_length=1000)
+    rules: list[Json] = Field(max_length=1000, description="an empty list removes all of them")
 
 
 class DepthLimit(Given):
@@ -217,7 +217,7 @@ class Delay(Given):
 
 
 class Limit(Given):
-    """What a limit allows; both null: as the code says."""
+    """What a limit allows: one of them, or both; null takes it back, as the code says."""
 
     rate: str | None = Field(None, examples=["10/s", "30/min"])
     concurrency: int | None = Field(None, ge=1, lt=INT32)

@@ -64,6 +64,11 @@ def set_delay(graphs: AllGraphs, _: Operator, slot: SlotName, given: bodies.Dela
 @router.put("/limits/{name:segment}", response_model=models.ChangedSlot)
 def set_limit(graphs: AllGraphs, _: Operator, name: LimitName, given: bodies.Limit) -> Response:
     """Set the rate of a limit, and how much of it runs at once."""
+    if not given.model_fields_set:
+        raise OperationError(
+            'give "rate" or "concurrency" or both, such as {"rate": "10/s"}; {"rate": null} takes '
+            "what was set back"
+        )
     try:
         rate: Any = given.rate
         if given.concurrency is not None:

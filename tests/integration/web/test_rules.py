@@ -46,6 +46,22 @@ def ask(graph):
     return ask
 
 
+def test_a_put_of_nothing_changes_nothing(ask, graph):
+    """What a PUT puts in the place of what is there has to be in its body: `{}` is refused."""
+    assert ask("POST", API, CALENDAR).status_code == 201
+    found = ask("GET", "/api/v1/openapi.json").json()["paths"]
+    puts = [path for path, methods in found.items() if "put" in methods]
+    here = {"crawl": "c", "item": "ID", "slot": "a.example", "name": "slot:a.example"}
+
+    assert len(puts) > 7
+    for path in puts:
+        answer = ask("PUT", path.format(**here), {})
+        assert answer.status_code == 422, (path, answer.text)
+    assert "rules" in ask("PUT", API, {"accept": True}).text
+    assert graph.rules.get().number == 1
+    assert ask("PUT", API, {"rules": []}).json()["rules"] == []
+
+
 def test_rules_are_read_changed_and_tried_over_http(ask):
     """MNB-11: each change answers the ruleset in force then; of a conflict nobody loses a rule."""
     assert ask("GET", API).json()["number"] == 0
