@@ -33,7 +33,9 @@ from scrapy_itemgraph.spidermiddlewares import (
 )
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker import scrapy_internals
+from scrapy_itemgraph.worker.opening import runners_job
 from scrapy_itemgraph.worker.spider.crawl_names import keep_arguments
+from scrapy_itemgraph.worker.spider.job_arguments import check_feeds, check_reserved
 
 if TYPE_CHECKING:
     from typing import Self
@@ -123,7 +125,11 @@ class Addon:
             warn_of_unknown(settings)
             _warn_of_version(scrapy.version_info)
             if not is_looking:
-                keep_arguments(self._crawler, scrapy_internals.given_arguments(self._crawler))
+                arguments = scrapy_internals.given_arguments(self._crawler)
+                if runners_job() is not None:
+                    check_reserved(self._crawler.spidercls, arguments or ())
+                    check_feeds(settings.getdict("FEEDS"), arguments or {})
+                keep_arguments(self._crawler, arguments)
                 self._install(settings, given)
         except ConfigurationError as error:
             self._refuse(str(error), goes_on=is_looking)

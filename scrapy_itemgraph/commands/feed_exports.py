@@ -31,6 +31,7 @@ from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.feed_exports import scraped
 from scrapy_itemgraph.serialize import classes, json_values
 from scrapy_itemgraph.tools import logs, url_secrets
+from scrapy_itemgraph.tools.path_parts import path_part
 from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ class Feed:
         assert spider is not None
         now = datetime.now(UTC)
         known: dict[str, Any] = {
-            "name": spider.name,
+            "name": path_part(spider.name),
             "time": now.replace(microsecond=0).isoformat().replace(":", "-"),
             "batch_time": now.isoformat().replace(":", "-"),
             "batch_id": self._batch,

@@ -133,7 +133,7 @@ def _list_spiders(call: Call) -> Sequence[str] | None:
     """Return the command that lists the project's spiders; None: there is no project here."""
     if not call.scrapy_settings.getlist("SPIDER_MODULES"):
         return None
-    return [sys.executable, "-m", "scrapy", "list", *_options(call)]
+    return [sys.executable, "-m", "scrapy_itemgraph.commands.list_spiders", *_options(call)]
 
 
 def _options(call: Call) -> list[str]:

@@ -17,6 +17,7 @@ from scrapy_itemgraph.exceptions import (
 from scrapy_itemgraph.model import package_spiders
 from scrapy_itemgraph.tools.wording import closest
 from scrapy_itemgraph.worker.executions.error_records import is_project_file, type_name
+from scrapy_itemgraph.worker.spider.job_arguments import check_reserved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,12 +48,18 @@ def spider_class(settings: BaseSettings, name: str) -> type[Spider]:
 
 
 def check_arguments(spider: type[Spider], arguments: Mapping[str, str]) -> None:
-    """Have a spider check what it is to be started with, if it has a `check_arguments` for that.
+    """Check what a spider is to be started with by the queue.
+
+    A spider may have a `check_arguments` for that, which raises a ValueError.
 
     Raises:
-        OperationError: it raised a ValueError, whose message says what is wrong.
+        OperationError: it says what is wrong.
 
     """
+    try:
+        check_reserved(spider, arguments)
+    except ConfigurationError as error:
+        raise OperationError(str(error)) from None
     check = getattr(spider, "check_arguments", None)
     if callable(check):
         try:

@@ -12,9 +12,19 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 LONGEST_LABEL = 60  # letters of a crawl's name
+NEVER = frozenset({"crawler", "name"})
+"""Arguments that no crawl of the queue may have: spiders name them to pass them on to Scrapy."""
+
+# Attributes of `scrapy.Spider`, Scrapy 2.14 to 2.19, which an argument would replace.
+RESERVED = NEVER | {
+    *("custom_settings", "logger", "settings", "start_urls"),
+    *("close", "from_crawler", "handles_request", "log", "parse", "start", "start_requests"),
+    *("update_settings", "_parse", "_set_crawler"),
+}
+"""Arguments that a crawl of the queue may have where the spider's own `__init__` names them."""
 _SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:=,-]+")  # in a shell, or in a URL
 _DIGEST = 8  # letters of a digest in a name
@@ -36,6 +46,20 @@ class CrawlStart:
 def is_secret(name: str) -> bool:
     """Tell whether an argument's name looks like that of a secret."""
     return _SECRET.search(name) is not None
+
+
+def reserved(names: Iterable[str], refused: Collection[str]) -> list[str]:
+    """Return the names that are refused, with those that Python keeps to itself: `__class__`."""
+    return [one for one in names if one in refused or one.startswith("__")]
+
+
+def reserved_error(name: str, spider: str) -> str:
+    """Say why a crawl of the queue may not have an argument, and what to do."""
+    return (
+        f"the argument {name!r:.80} would replace what Scrapy itself has on the spider {spider}, "
+        "so crawls of the queue may not have it; name it otherwise"
+        + ("" if name in NEVER else ", or let the spider's __init__ name it")
+    )
 
 
 def counted(

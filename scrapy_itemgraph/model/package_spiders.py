@@ -7,3 +7,6 @@ from __future__ import annotations
 
 SPIDERS: dict[str, str] = {"site": "scrapy_itemgraph.contrib.sites.SiteSpider"}
 """The import path of each spider's class, by its name."""
+
+LOCAL_ARGUMENTS = frozenset({"urls"})
+"""Arguments of these spiders that name a file on the host, and so are refused over HTTP."""

@@ -239,5 +239,18 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     if _READER in one.metadata
 }
 
+
+def check_value(name: str, value: Any) -> None:
+    """Read the value of a setting by its full name, and drop it; a name that is none passes.
+
+    Raises:
+        ValueError: it cannot be read; or a TypeError, or a SyntaxError.
+
+    """
+    reader = _READERS.get(name.removeprefix(PREFIX).lower())
+    if reader is not None:
+        reader(value)
+
+
 NAMES = frozenset(map(full_name, _READERS))
 """The names of all settings."""

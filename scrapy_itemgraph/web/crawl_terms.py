@@ -74,8 +74,9 @@ _WITHIN = 60.0  # seconds in which they are to be listed
 class CrawlTerms:
     """What crawls may be added with over HTTP; without any, those of other servers' projects.
 
-    `project` is the server's own, and `list_spiders` the command that lists its spiders by line;
-    without the latter the server has no project's code. `ignored` are the names of arguments that
+    `project` is the server's own, and `list_spiders` the command that lists its spiders by line,
+    each with the arguments that it refuses, by tabs; without the command the server has no
+    project's code. `ignored` are the names of arguments that
     make no crawl of their own. `settings` and `variables` may be given besides those that do no
     harm.
     """
@@ -97,7 +98,7 @@ class CrawlTerms:
 
     def spiders(self) -> list[str]:
         """Return the names of the project's spiders; none where they are not known."""
-        return self._spiders.names() if self.has_code else []
+        return sorted(self._spiders.listed()) if self.has_code else []
 
     def of_project(self, given: str | None) -> str:
         """Return the project whose crawl is meant.
@@ -114,29 +115,31 @@ class CrawlTerms:
             )
         return project
 
-    def check_spider(self, name: str, project: str) -> list[str]:
+    def check_spider(self, name: str, project: str, arguments: Collection[str] = ()) -> list[str]:
         """Return what a person should know of a spider that was not looked up.
 
         Raises:
             NotFoundError: the project has none of this name, and it says which are near; or it is
                 the package's own, and no spider of a project that is known here.
+            OperationError: an argument of these that may not be given over HTTP.
 
         """
         is_own = self.has_code and project == self.project
-        known = self._spiders.names() if is_own else []
+        known = self._spiders.listed() if is_own else {}
         if is_own and name not in known:
-            known = self._spiders.names(known_for=0.0)  # it may be new
+            known = self._spiders.listed(known_for=0.0)  # it may be new
         if name not in known and name in package_spiders.SPIDERS:
             raise NotFoundError(
                 f"the spider {name!r} comes with scrapy-itemgraph and fetches what it is told to, "
                 "in any network; over HTTP it takes a spider of the project of its kind, or add "
                 "the crawl on the command line"
             )
+        _check_arguments(name, arguments, known.get(name))
         if not is_own:
             said = f"this server does not have the code of the project {project}; whether it has a"
             return [f"{said} spider {name} shows when a runner starts it"]
         if name not in known:
-            listed = ", ".join(known) or "none"
+            listed = ", ".join(sorted(known)) or "none"
             said = f"there is no spider {name!r:.80}{closest(name, known)}"
             raise NotFoundError(f"{said}; the project has {listed}")
         return []
@@ -155,11 +158,12 @@ class CrawlTerms:
 
         Raises:
             NotFoundError: the project has no spider of this name.
-            OperationError: a setting or variable that may not be given; or no project is.
+            OperationError: an argument, a setting or a variable that may not be given; or no
+                project is.
 
         """
         of_project = self.of_project(project)
-        warnings = self.check_spider(spider, of_project)
+        warnings = self.check_spider(spider, of_project, arguments)
         new = NewCrawl(
             spider=spider,
             project=of_project,
@@ -195,17 +199,41 @@ class CrawlTerms:
                 )
 
 
+def _check_arguments(
+    spider: str, arguments: Collection[str], refused: Collection[str] | None
+) -> None:
+    """Refuse arguments that a spider does; `refused` is None where its code is not known here."""
+    if refused is not None:
+        for name in crawl_arguments.reserved(arguments, refused):
+            raise OperationError(
+                crawl_arguments.reserved_error(name, spider)
+                if name in crawl_arguments.RESERVED or name.startswith("__")
+                else f"the spider {spider} does not take the argument {name!r:.80} over HTTP; give "
+                "it on the command line"
+            )
+    for name in crawl_arguments.reserved(arguments, _UNSEEN if refused is None else ()):
+        raise OperationError(
+            f"the argument {name!r:.80} may not be given over HTTP for a spider whose code this "
+            "server does not have, since it may replace what Scrapy has on a spider, or name a "
+            "file; add the crawl on the command line, or start the server in the project's folder"
+        )
+
+
+# What spiders of the package refuse, and so those of projects that are made of them.
+_UNSEEN = crawl_arguments.RESERVED | package_spiders.LOCAL_ARGUMENTS
+
+
 class Spiders:
-    """The names of a project's spiders, listed by a process of its own that loads the code."""
+    """A project's spiders, listed by a process of its own that loads the code."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._lock = threading.Lock()
-        self._names: list[str] = []
+        self._listed: dict[str, list[str]] = {}
         self._read_at: float | None = None
 
-    def names(self, known_for: float = _KNOWN_FOR) -> list[str]:
-        """Return the names, as they were so many seconds ago at most.
+    def listed(self, known_for: float = _KNOWN_FOR) -> Mapping[str, Collection[str]]:
+        """Return the arguments that each refuses, by name, as of so many seconds ago at most.
 
         Raises:
             OperationError: the project's code cannot be loaded.
@@ -214,12 +242,12 @@ class Spiders:
         asked_at = time.monotonic()
         with self._lock:
             if self._read_at is None or self._read_at < asked_at - known_for:
-                self._names = _listed(self._command)
+                self._listed = _listed(self._command)
                 self._read_at = time.monotonic()
-            return self._names
+            return self._listed
 
 
-def _listed(command: Sequence[str]) -> list[str]:
+def _listed(command: Sequence[str]) -> dict[str, list[str]]:
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8:replace"}
     try:
         done = subprocess.run(  # noqa: S603 - the command of whoever made the application
@@ -237,7 +265,8 @@ def _listed(command: Sequence[str]) -> list[str]:
     if done.returncode != 0:
         last = one_line((done.stderr.strip().splitlines() or ["it did not say why"])[-1])
         raise OperationError(f"the project's spiders cannot be loaded: {last}")
-    return sorted(filter(None, map(str.strip, done.stdout.splitlines())))
+    lines = [one.strip().split("\t") for one in done.stdout.splitlines() if one.strip()]
+    return {name: refused for name, *refused in lines}
 
 
 # These are not worth a thread.

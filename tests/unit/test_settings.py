@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from scrapy.settings import Settings as ScrapySettings
+from scrapy.settings import default_settings
 
 from scrapy_itemgraph import RateLimit
-from scrapy_itemgraph.exceptions import ConfigurationError
-from scrapy_itemgraph.settings import Settings, project_directory, read_project
+from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
+from scrapy_itemgraph.settings import Settings, project_directory, queued, read_project
 
 # `Settings.read` lets InvalidIdError through, which is no ValueError.
 
@@ -185,3 +186,44 @@ def test_the_data_directory_stands_beside_the_scrapy_cfg_above(tmp_path, monkeyp
     (tmp_path / "scrapy.cfg").touch()
     assert project_directory() == tmp_path
     assert read_project(ScrapySettings()).database.data_dir == tmp_path / ".scrapy/itemgraph"
+
+
+def test_values_of_scrapys_settings_are_known_where_they_have_a_type():
+    """Whatever Scrapy has as a number, a switch or a dict is checked; its defaults are all well."""
+    known = {
+        name: getattr(default_settings, name)
+        for name in dir(default_settings)
+        if name.isupper() and not name.endswith("_BASE")
+    }
+    typed = {name: one for name, one in known.items() if isinstance(one, int | float | dict)}
+
+    assert typed.keys() <= queued.NAMES
+    queued.check(typed)
+    queued.check({name: str(one) for name, one in typed.items() if not isinstance(one, dict)})
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "well"),
+    [
+        ("LOG_LEVEL", ["NOTALEVEL", "info", 20], ["DEBUG", "WARN"]),
+        ("DOWNLOAD_DELAY", ["nan", "inf", -1, 86_401, "soon", None], [0, "0.5", 86_400]),
+        ("AUTOTHROTTLE_TARGET_CONCURRENCY", [0, "nan"], [0.5]),
+        ("DOWNLOAD_TIMEOUT", ["-inf", "1e999", True], ["1e2", 3]),
+        ("CONCURRENT_REQUESTS", [0, "1.5", 2.5], ["32"]),
+        ("DEPTH_PRIORITY", ["x"], [-1]),
+        ("RETRY_ENABLED", ["yes", "2.0", None], [True, "false", 1]),
+        ("RETRY_HTTP_CODES", ["500,x", [500]], ["", "500, 503"]),
+        ("FEEDS", ["{", "[]", []], ['{"a.jsonl": {}}', {"a.csv": {}}]),
+        ("USER_AGENT", ["a\r\nX-Evil: 1"], ["bot (+https://a.example)"]),
+        ("ITEMGRAPH_DEFAULT_TTL", ["soon", "-1"], ["never", "2d"]),
+        ("ITEMGRAPH_KEEP_ITEMS", ["maybe"], [True, "30d"]),
+        ("OF_THE_PROJECT", [], ["nan", "-1", None]),
+    ],
+)
+def test_a_value_that_no_process_can_start_with_is_refused(name, wrong, well):
+    """MNB-3: a queued crawl is refused when it is added, not hours later; @env: is unknown."""
+    for value in wrong:
+        with pytest.raises(OperationError, match=f"the setting {name}: "):
+            queued.check({name: value})
+    for value in (*well, "@env:ANY"):
+        queued.check({name: value})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 _PORTS = {"http": ":80", "https": ":443"}
+LARGEST_FILE = 64 * 1024**2  # bytes of a file of URLs
 _MOST_SAID = 80  # characters of what was given that an error repeats
 
 # Links that lead from page to page for ever, or to what no visitor reads; one pattern each.
@@ -138,20 +141,47 @@ def roots_of(url: str, urls: str | None) -> list[str]:
     Lines that are empty or begin with # are left out.
 
     Raises:
-        ValueError: one is no URL of the web.
+        ValueError: one is no URL of the web; or the file is none of text, or too large.
         OSError: the file cannot be read.
 
     """
     found = [_checked(one, f"-a url={one[:_MOST_SAID]}") for one in url.split()]
     if urls is not None:
         # What a line has is not repeated: it may be any file.
-        lines = Path(urls).read_text(encoding="utf-8-sig").splitlines()
+        lines = _text_of(Path(urls)).splitlines()
         found += [
             _checked(line.strip(), f"line {number} of {urls}")
             for number, line in enumerate(lines, 1)
             if line.strip() and not line.startswith("#")
         ]
     return list(dict.fromkeys(found))
+
+
+def _text_of(path: Path) -> str:
+    """Read a file; it neither waits for a writer nor reads without end.
+
+    Raises:
+        ValueError: it is no regular file, too large, or no UTF-8.
+        OSError: it cannot be read.
+
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"-a urls={path} is no regular file; write the URLs into one")
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise ValueError(
+            f"-a urls={path} has more than {LARGEST_FILE // 1024**2} MiB; split it, and make a "
+            "crawl of each part"
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError(f"-a urls={path} is no UTF-8") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _checked(text: str, where: str) -> str:

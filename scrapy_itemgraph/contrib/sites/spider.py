@@ -62,6 +62,8 @@ class SiteSpider(scrapy.Spider):
     name = "site"
     arguments: ClassVar[tuple[str, ...]] = ("url", "urls", "extent", "noise")
     """The names of its arguments; a subclass with more says so here, and takes them."""
+    local_arguments: ClassVar[frozenset[str]] = frozenset({"urls"})
+    """Those that name a file on the host; they are refused over HTTP."""
 
     # Answers, not failures: that a page is gone is a part of the archive.
     handle_httpstatus_list: ClassVar[list[int]] = [404, 410]

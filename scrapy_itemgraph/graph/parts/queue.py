@@ -10,6 +10,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import crawl_arguments, input_checks
 from scrapy_itemgraph.model.crawl_states import Change, State
 from scrapy_itemgraph.model.rule_matching import CompiledRules
+from scrapy_itemgraph.settings import queued
 from scrapy_itemgraph.store.admin import queue_pages, queue_reports
 from scrapy_itemgraph.store.registry import crawl_queue, place_locks, rulesets, schedules
 from scrapy_itemgraph.tools import url_secrets
@@ -59,6 +60,8 @@ class Queue:
             _check_name(new.name)
         terms = {one.name: getattr(new, one.name) for one in fields(new)}
         _check_terms({**terms, "start_settings": new.settings})
+        for name in crawl_arguments.reserved(new.arguments, crawl_arguments.NEVER):
+            raise OperationError(crawl_arguments.reserved_error(name, new.spider))
         if new.rules is not None:
             CompiledRules(new.rules)  # raises for a pattern that is none
 
@@ -242,6 +245,7 @@ def _check_terms(terms: Mapping[str, Any]) -> None:
     for given, option in ((terms.get("arguments"), "-a"), (terms.get("start_settings"), "-s")):
         _check_names(given or {}, option)
         _refuse_secrets(given or {}, option)
+    queued.check(terms.get("start_settings") or {})
 
 
 def _check_names(given: Mapping[str, Any], option: str) -> None:

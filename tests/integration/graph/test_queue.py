@@ -148,6 +148,10 @@ def test_terms_are_checked_and_changed_while_it_waits(queue):
         ({"start_settings": {"DEPTH": float("nan")}}, "settings"),
         ({"start_settings": {"API_TOKEN": "abc"}}, "-s API_TOKEN=@env:API_TOKEN"),
         ({"start_settings": {"ITEMGRAPH_DATABASE_URL": "x"}}, "looks like a secret"),
+        ({"start_settings": {"LOG_LEVEL": "NOTALEVEL"}}, "there are CRITICAL, ERROR, WARNING"),
+        ({"start_settings": {"DOWNLOAD_DELAY": "nan"}}, "DOWNLOAD_DELAY: write a number of sec"),
+        ({"start_settings": {"DEPTH_LIMIT": None}}, "a whole number from 0, not 'null'"),
+        ({"start_settings": {"ITEMGRAPH_DEFAULT_TTL": "soon"}}, "ITEMGRAPH_DEFAULT_TTL"),
         ({"x": 1}, "has no x to be set"),
     ],
 )
@@ -158,6 +162,14 @@ def test_terms_that_cannot_be_are_refused_and_change_nothing(queue, wrong, said)
     with pytest.raises(OperationError, match=said):
         queue.set("books", by=ME, **wrong)
     assert whats(queue, "books") == ["added"]
+
+
+@pytest.mark.parametrize("name", ["name", "crawler", "__class__"])
+def test_no_argument_replaces_what_scrapy_has_on_every_spider(queue, name):
+    """SS-3: a feed's `%(name)s` is the spider's, whoever adds the crawl, whatever the spider."""
+    with pytest.raises(OperationError, match=f"'{name}' would replace"):
+        queue.add(new(arguments={name: "../../outside"}), by=ME)
+    assert queue.list() == []
 
 
 def test_a_secret_is_named_by_a_variable_and_never_stored(queue, engine):

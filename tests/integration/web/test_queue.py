@@ -100,6 +100,9 @@ def test_a_crawl_is_added_steered_and_seen(ask) -> None:
             "--allow-setting FEEDS",
         ),
         ({"spider": "s", "project": "p", "arguments": {"a=b": "c"}}, 422, "is no name for -a"),
+        ({"spider": "s", "project": "p", "arguments": {"name": "../x"}}, 422, "does not have"),
+        ({"spider": "s", "project": "p", "settings": {"LOG_LEVEL": "X"}}, 422, "'X' is no level"),
+        ({"spider": "s", "project": "p", "settings": {"DOWNLOAD_DELAY": -1}}, 422, "0 to 86400"),
         ({"spider": "s", "project": "p", "concurrency": -1}, 422, "concurrency"),
         ({"spider": "s", "project": "p", "time_limit": "soon"}, 422, "soon"),
     ],
@@ -127,11 +130,19 @@ def test_spiders_are_those_of_the_project_that_is_served(graph) -> None:
     ask = asking(graph, project="shop", list_spiders=["printf", "books\\ncats\\n"])
 
     assert ask("POST", Q, {"spider": "books"}).json()["project"] == "shop"
+    late = ask("PATCH", f"{Q}/books", {"settings": {"CONCURRENT_REQUESTS": "inf"}})
+    assert (late.status_code, "a whole number from 1, not 'inf'" in late.text) == (422, True)
     unknown = ask("POST", Q, {"spider": "bocks"})
     assert unknown.status_code == 404
     assert "did you mean 'books'?; the project has books, cats" in unknown.json()["detail"]
     other = ask("POST", Q, {"spider": "bocks", "project": "other"})
     assert "does not have the code of the project other" in other.json()["warnings"][0]
+    listed = asking(graph, project="shop", list_spiders=["printf", "s\\tname\\turls\\n"])
+    for name, said in {"name": "would replace", "urls": "give it on the command line"}.items():
+        refused = listed("POST", Q, {"spider": "s", "arguments": {name: "/etc/passwd"}})
+        assert (refused.status_code, said in refused.text) == (422, True), refused.text
+        at = posted(listed, "/queue/add", spider="s", arguments=f"{name}=/etc/passwd")
+        assert (at.status_code, said in at.text) == (422, True)
     broken = asking(graph, project="shop", list_spiders=["ls", "/nowhere"])
     assert "cannot be loaded" in broken("POST", Q, {"spider": "x"}).json()["detail"]
 

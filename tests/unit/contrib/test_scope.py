@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from scrapy_itemgraph.contrib.sites import scope
@@ -133,3 +135,18 @@ def test_an_extent_that_is_none_is_said_with_those_that_there_are():
     """A slip of the argument does not crawl something else."""
     with pytest.raises(ValueError, match="-a extent=hots is none of host, path, page"):
         Extent.named("hots")
+
+
+def test_a_file_of_urls_is_a_regular_one_and_not_too_large(tmp_path, monkeypatch):
+    """SS-3: a device or a pipe is refused and never read; so are a huge file and no text."""
+    monkeypatch.setattr(scope, "LARGEST_FILE", 1024**2)
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "huge").write_bytes(b"https://a.example/\n" * 60_000)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    wrong = {"/dev/zero": "regular", tmp_path / "fifo": "regular", tmp_path: "directory"} | {
+        tmp_path / "huge": "more than 1 MiB",
+        tmp_path / "binary": "no UTF-8",
+    }
+    for path, said in wrong.items():
+        with pytest.raises((ValueError, OSError), match=said):
+            scope.roots_of("", str(path))
