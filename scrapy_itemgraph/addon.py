@@ -128,7 +128,8 @@ class Addon:
                 arguments = scrapy_internals.given_arguments(self._crawler)
                 if runners_job() is not None:
                     check_reserved(self._crawler.spidercls, arguments or ())
-                    check_feeds(settings.getdict("FEEDS"), arguments or {})
+                    feeds = [*settings.getdict("FEEDS"), settings.get("FEED_URI") or ""]
+                    check_feeds(feeds, arguments or {})
                 keep_arguments(self._crawler, arguments)
                 self._install(settings, given)
         except ConfigurationError as error:

@@ -61,15 +61,20 @@ def test_a_process_of_the_queue_leaves_no_folder_of_its_feeds(project, site):
     for name, arguments in chosen.items():
         queued.add(project, name, arguments=arguments)
 
+    queued.add(project, "old", arguments={"city": "/etc"})
+    queued.set_terms(project, "old", start_settings={"FEEDS": {}, "FEED_URI": "feeds/%(city)s.xml"})
+
     run = project.finish(queued.work(project, "--once"))
 
     assert run.code == 0, run.log
-    assert [*project.directory.parent.rglob("out*.jsonl")] == []
+    for path in (project.directory / "out.jsonl", project.directory.parent / "out-.jsonl"):
+        assert not path.exists()
     assert (project.directory / "feeds" / "s-x.jsonl").read_text() == '{"page": 1}\n'
     with ItemGraph.open(project.url) as graph:
         why = {one.crawl: one.reason for one in graph.jobs.list()}
     assert "'name' would replace what Scrapy itself has on the spider s" in why["named"]
     assert "would lead the feed feeds/%(name)s-%(city)s.jsonl out of its folder" in why["led"]
+    assert "would lead the feed feeds/%(city)s.xml out of its folder" in why["old"]
     by_hand = project.crawl("-a", "name=other", "-s", "ITEMGRAPH_CRAWL=by-hand")
     assert (project.directory / "feeds" / "other-.jsonl").exists(), by_hand.log
 
