@@ -1,6 +1,7 @@
-"""What a page refers to: links that a person may click, and files that a browser loads with it.
+"""The references of a page: links that a person may click, and files that a browser loads with it.
 
-Nothing is taken from scripts: a page that scripts build has to be opened in a browser.
+URLs are resolved as browsers do (WHATWG), by ada-url. Scripts are not read: a page that scripts
+build has to be opened in a browser.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import re
 import zlib
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
+import ada_url
 from lxml import etree  # type: ignore[import-untyped]
 from scrapy.http import HtmlResponse, TextResponse, XmlResponse
 from scrapy.utils.gz import gunzip
@@ -82,11 +84,19 @@ _RELATED = frozenset(
         *("index", "last", "license", "next", "prev", "previous", "search", "shortlink", "up"),
     }
 )
-_REFRESH = re.compile(r"\s*[\d.]*\s*[;,]?\s*(?:url\s*=\s*)?[\"']?([^\"']*)", re.IGNORECASE)
+# A time comes first, as in HTML's own rules: `YES` is no URL.
+_REFRESH = re.compile(
+    r"""\s*(?:\d[\d.]*|\.[\d.]*)(?:\s*[;,]|\s)\s*(?:url\s*=\s*)?(?:"([^"]*)|'([^']*)|(.*))""",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 def of(response: Response) -> Iterator[Reference]:
-    """Yield what a response refers to, as it is read; of what is no page, feed or sheet nothing."""
+    """Yield the references of a response, in its headers and in its body, as it is read.
+
+    Bodies are those of HTML, feeds, sitemaps (XML, packed, or a text of URLs) and style sheets.
+    """
+    yield from _absolute(response.url, _of_headers(response))
     if _is_packed_sitemap(response):
         yield from _of_feed(response.url, _unpacked(response.body))
     elif isinstance(response, HtmlResponse):
@@ -96,6 +106,8 @@ def of(response: Response) -> Iterator[Reference]:
     elif isinstance(response, TextResponse) and _is_style(response):
         text = "".join(_texts(response.body, _text_encoding(response)))[:_LONGEST_STYLE]
         yield from _absolute(response.url, ((_REQUISITE, one) for one in of_style(text)))
+    elif isinstance(response, TextResponse) and urlsplit(response.url).path.endswith(".txt"):
+        yield from _absolute(response.url, _of_list(response))
 
 
 def forbids_links(response: Response) -> bool:
@@ -132,6 +144,48 @@ def _is_style(response: Response) -> bool:
     return b"css" in mime or (b"html" not in mime and path.endswith(".css"))
 
 
+def _of_list(response: TextResponse) -> Iterator[tuple[Kind, str]]:
+    """Yield the lines of a text sitemap; a text with any other line is none."""
+    text = response.body.decode("utf-8-sig", "replace")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if all(line.startswith(_WEB) for line in lines):
+        yield from ((_LINK, line) for line in lines)
+
+
+# Headers
+
+_LINK_VALUE = re.compile(r"""<([^>]*)>((?:\s*;\s*[\w*-]+(?:\s*=\s*(?:"[^"]*"|[^\s",;]*))?)*)""")
+_PARAMETER = re.compile(r""";\s*([\w*-]+)\s*=\s*"?((?<=")[^"]*|[^\s",;]*)""")
+
+
+def _of_headers(response: Response) -> Iterator[tuple[Kind, str]]:
+    """Yield the URLs of `Link` and `Refresh`, which mean the same as in HTML."""
+    for value in response.headers.getlist("Link"):
+        for url, parameters in _LINK_VALUE.findall(value.decode("latin-1")):
+            named = {name.lower(): value for name, value in _PARAMETER.findall(parameters)}
+            kind = _kind_of_relation(named.get("rel", ""))
+            if kind is not None:
+                yield kind, url
+    for value in response.headers.getlist("Refresh"):
+        url = _refreshed(value.decode("latin-1"))
+        if url:
+            yield _LINK, url
+
+
+def _kind_of_relation(text: str) -> Kind | None:
+    """Return the kind of what a `rel` names; None if it is no page and no file of the page."""
+    relations = text.lower().split()
+    if not _NEEDED.isdisjoint(relations):
+        return _REQUISITE
+    return None if _RELATED.isdisjoint(relations) else _LINK
+
+
+def _refreshed(text: str) -> str:
+    """Return the URL of a refresh, `5; url=/next`; an empty one if it has none."""
+    found = _REFRESH.match(text)
+    return next((one for one in found.groups() if one), "").strip() if found else ""
+
+
 # Text
 
 _FALLBACK = "latin-1"  # which can read anything
@@ -165,8 +219,9 @@ def _texts(body: bytes, encoding: str) -> Iterator[str]:
 class _Page:
     """Takes the elements of a page as they are parsed; no tree of them is made."""
 
-    def __init__(self, url: str, encoding: str) -> None:
+    def __init__(self, url: str, encoding: str, *, is_frame: bool = False) -> None:
         self.forbids_links = False
+        self._is_frame = is_frame  # it is the `srcdoc` of a frame
         self._url = url
         self._encoding = encoding
         self._base: str | None = None
@@ -176,14 +231,16 @@ class _Page:
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         if tag == "base":
-            if self._base is None and attributes.get("href"):
-                self._base = _joined(self._url, attributes["href"])
+            if self._base is None and "href" in attributes:  # a later one counts never
+                self._base = _joined(self._url, attributes["href"]) or self._url
         elif tag == "link":
             self._link(attributes)
         elif tag == "meta":
             self._meta(attributes)
         elif tag == "style":
             self._style = []
+        elif tag == "iframe" and "srcdoc" in attributes:
+            self._take_frame(attributes["srcdoc"])
         for name, kind in _ATTRIBUTES.get(tag, ()):
             self._take(kind, attributes.get(name))
         if tag == "body":
@@ -220,6 +277,21 @@ class _Page:
     def _take_style(self, text: str) -> None:
         self._found.extend((_REQUISITE, one) for one in of_style(text[:_LONGEST_STYLE]))
 
+    def _take_frame(self, markup: str) -> None:
+        """Take the references of a frame that stands in the page; of frames within it none."""
+        if self._is_frame:
+            return
+        frame = _Page(self._url, self._encoding, is_frame=True)
+        parser = etree.HTMLParser(target=frame, huge_tree=True)
+        parser.feed(markup)
+        _close(parser, frame)
+        base = frame._base
+        self._found += [
+            (kind, (base and _joined(base, url)) or url)
+            for kind, url in frame._found
+            if not (frame.forbids_links and kind is _LINK)
+        ]
+
     def _take_any(self, attributes: Mapping[str, str]) -> None:
         """Take what any element may have: sets of pictures, styles, and what scripts load."""
         for name in attributes:
@@ -232,17 +304,14 @@ class _Page:
                 self._take(_REQUISITE, attributes[name])
 
     def _link(self, attributes: Mapping[str, str]) -> None:
-        relations = attributes.get("rel", "").lower().split()
-        if not _NEEDED.isdisjoint(relations):
-            self._take(_REQUISITE, attributes.get("href"))
-        elif not _RELATED.isdisjoint(relations):
-            self._take(_LINK, attributes.get("href"))
+        kind = _kind_of_relation(attributes.get("rel", ""))
+        if kind is not None:
+            self._take(kind, attributes.get("href"))
 
     def _meta(self, attributes: Mapping[str, str]) -> None:
         content = attributes.get("content", "")
         if attributes.get("http-equiv", "").lower() == "refresh":
-            refresh = _REFRESH.match(content)
-            self._take(_LINK, refresh[1] if refresh else None)
+            self._take(_LINK, _refreshed(content))
         elif attributes.get("name", "").lower() == "robots" and _is_nofollow(content):
             self.forbids_links = True
 
@@ -321,20 +390,36 @@ def _of_feed(url: str, body: bytes) -> Iterator[Reference]:
 
 # Style sheets and sets of pictures
 
-_COMMENT = re.compile(r"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_QUOTED = r""""((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'"""
+_URL = rf"""url\(\s*(?:{_QUOTED}|((?:[^\s"'()\\]|\\.)+))\s*\)"""
+_SKIPPED = r"(?>/\*.*?(?:\*/|\Z))"  # a comment
+_PLAIN_QUOTED = _QUOTED.replace("((?:", "(?:(?:")  # without groups
+# Comments, other strings and `@namespace` match without a group, so that no URL is found in them.
 _URLS = re.compile(
-    r"""url\(\s*(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)'|((?:[^\s"'()\\]|\\.)+))\s*\)"""
-    r"""|@import\s+(?:"((?:[^"\\\n]|\\.)*)"|'((?:[^'\\\n]|\\.)*)')""",
+    rf"{_SKIPPED}|{_URL}|@import(?:\s|{_SKIPPED})*+(?:{_QUOTED})"
+    rf"|image-set\(((?:[^()\"']|{_PLAIN_QUOTED}|\((?:[^()\"']|{_PLAIN_QUOTED})*\))*)\)"
+    rf"|@namespace(?:[^;{{\"']|{_PLAIN_QUOTED})*|{_PLAIN_QUOTED}",
     re.IGNORECASE | re.DOTALL,
 )
+_OF_SET = re.compile(rf"type\([^)]*\)|{_URL}|{_QUOTED}", re.IGNORECASE | re.DOTALL)
+_SET = 6  # the group of the inside of an `image-set()`
 _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})\s?|(.))", re.DOTALL)
 _HIGHEST = 0x10FFFF
 
 
 def of_style(text: str) -> Iterator[str]:
-    """Yield the URLs of a style sheet as they stand there: of `url()` and of `@import`."""
-    for found in _URLS.finditer(_COMMENT.sub(" ", text)):
-        url = next((one for one in found.groups() if one), "")
+    """Yield the URLs of a style sheet, as written: of `url()`, `@import` and `image-set()`."""
+    for found in _URLS.finditer(text):
+        if found[_SET]:
+            for one in _OF_SET.finditer(found[_SET]):
+                yield from _urls_of(one)
+        else:
+            yield from _urls_of(found)
+
+
+def _urls_of(found: re.Match[str]) -> Iterator[str]:
+    url = next((one for one in found.groups() if one), None)
+    if url is not None:
         yield _ESCAPE.sub(_unescaped, url) if "\\" in url else url
 
 
@@ -376,40 +461,33 @@ def _end_of_descriptors(text: str, place: int) -> int:
 
 # URLs
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
-
 
 def _absolute(
     base: str, found: Iterable[tuple[Kind, str]], encoding: str = "utf-8"
 ) -> Iterator[Reference]:
-    # What is not encoded here a request encodes in UTF-8.
     is_sent_in_utf8 = encoding == _FALLBACK or encoding.startswith("utf")
     for kind, url in found:
-        whole = _joined(base, url)
+        is_plain = is_sent_in_utf8 or url.isascii()
+        whole = _joined(base, url if is_plain else _with_query_in(encoding, url))
         if whole is not None:
-            is_plain = is_sent_in_utf8 or whole.isascii()
-            yield Reference(kind, whole if is_plain else _encoded(whole, encoding))
+            yield Reference(kind, whole)
 
 
-def _encoded(url: str, encoding: str) -> str:
+def _with_query_in(encoding: str, url: str) -> str:
     """Return a URL with its query in the encoding of its page, as browsers send it."""
+    before, mark, query = url.partition("#")[0].partition("?")
     try:
-        return safe_url_string(url, encoding)
-    except ValueError:  # a character that is not in the encoding, or it is no URL
+        return before + safe_url_string(mark + query, encoding)
+    except ValueError:  # a character that is not in the encoding: it is sent in UTF-8
         return url
 
 
 def _joined(base: str, url: str) -> str | None:
-    """Return the absolute URL, as browsers make it; None of what is not of the web."""
-    url = _CONTROL.sub("", url.strip()).partition("#")[0]
-    if not url or len(url) > _LONGEST_URL:
+    """Return the absolute URL without its fragment; None if it is none of the web."""
+    if not url.strip() or url.lstrip().startswith("#") or len(url) > _LONGEST_URL:
         return None
-    if _SCHEME.match(url) is None or url[:5].lower() in {"http:", "https"}:
-        before, mark, query = url.partition("?")
-        url = before.replace("\\", "/") + mark + query
-        try:
-            url = urljoin(base, url)
-        except ValueError:  # "http://[", say
-            return None
-    return url if url[:8].lower().startswith(_WEB) else None
+    try:
+        whole: str = ada_url.join_url(base, url).partition("#")[0]
+    except ValueError:  # "http://[", say
+        return None
+    return whole if whole.startswith(_WEB) else None

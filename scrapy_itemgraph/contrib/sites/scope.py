@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from w3lib.url import safe_url_string
+import ada_url
+from w3lib.url import canonicalize_url, safe_url_string
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -26,8 +28,10 @@ NOISE: tuple[str, ...] = (
     r"[?&;]C=[NMSD];O=[AD]$",  # orders of a directory that Apache lists
     r"/(?:wp-login|xmlrpc)\.php(?:$|\?)",
     r"/wp-json/oembed/",
-    r"/(?:%22|%27|%5C%22|%5C%27)",  # quotation marks of a script that was taken for a link
-    r"(/[^/?]+)\1\1\1",  # a part of the path four times in a row: a relative link gone wrong
+    r"/(?:%22|%27|'|%5C(?:%22|%27|'))",  # quotation marks of a script that was taken for a link
+    r"(?P<one>/[^/?]+)(?P=one){3}",  # a segment four times in a row: a relative link gone wrong
+    r"(?P<many>(?:/[^/?]+){2,16})(?P=many){2}(?![^/?])",  # several segments three times in a row
+    r"amp;amp;",  # escaped again by each page
 )
 
 
@@ -69,8 +73,7 @@ class Scope:
         """Return the scope of a crawl that begins with these URLs."""
         folders: dict[str, set[str]] = {}
         for one in roots:
-            parts = urlsplit(one)
-            folders.setdefault(_place(parts), set()).add(_folder(parts))
+            folders.setdefault(place_of(one), set()).add(_folder(one))
         return cls(extent, {place: frozenset(some) for place, some in folders.items()})
 
     def has(self, url: str, home: str | None = None) -> bool:
@@ -88,7 +91,7 @@ class Scope:
                 folders.add(slash + folder)
             if self.extent is Extent.HOST or not folders:
                 return bool(folders)
-            path = urlsplit(safe_url_string(url)).path or "/"
+            path = _path(url)
         except ValueError:
             return False
         return any(path.startswith(one) for one in folders)
@@ -98,7 +101,7 @@ class Scope:
 
         A folder above the one that was asked for is more than was asked for.
         """
-        place, folder = place_of(url), _folder(urlsplit(url))
+        place, folder = place_of(url), _folder(url)
         known = self.folders.get(place, frozenset())
         if self.has(url) or any(one.startswith(folder) for one in known):
             return None
@@ -107,10 +110,7 @@ class Scope:
 
 def place_of(url: str) -> str:
     """Return the host of a URL with its port, without `www.` and without the usual port."""
-    return _place(urlsplit(url))
-
-
-def _place(parts: SplitResult) -> str:
+    parts = urlsplit(url)
     netloc = parts.netloc.rpartition("@")[2].lower()
     if not netloc.isascii():
         netloc = urlsplit(safe_url_string(f"http://{netloc}/")).netloc
@@ -120,16 +120,30 @@ def _place(parts: SplitResult) -> str:
     return host if usual else f"{host}:{port}"
 
 
-def _folder(parts: SplitResult) -> str:
-    return parts.path.rpartition("/")[0] + "/"
+def _path(url: str) -> str:
+    """Return the path of a URL with one spelling for each character: `%7E` is `~`."""
+    return urlsplit(canonicalize_url(url)).path or "/"
+
+
+def _folder(url: str) -> str:
+    return _path(url).rpartition("/")[0] + "/"
 
 
 def is_noise(url: str) -> bool:
     """Tell whether a link leads to what no archive wants."""
-    return _NOISE(url) is not None
+    return _NOISE(url) is not None or _repeats_parameters(url)
 
 
-_NOISE = re.compile("|".join(f"(?:{one})" for one in NOISE)).search
+_NOISE = re.compile("|".join(f"(?:{one})" for one in NOISE).replace(r"\1", "%s")).search
+
+
+def _repeats_parameters(url: str) -> bool:
+    """Tell whether a query has a parameter without a value twice, or another one three times."""
+    query = url.partition("?")[2]
+    if query.count("&") == 0:
+        return False
+    times = Counter(one for one in query.split("&") if one)
+    return any(times[one] >= (2 if one.endswith("=") else 3) for one in times)
 
 
 # What a crawl begins with
@@ -186,11 +200,9 @@ def _without_waiting(path: str, flags: int) -> int:
 
 def _checked(text: str, where: str) -> str:
     try:
-        url = safe_url_string(text).partition("#")[0]
-        parts = urlsplit(url)
-        is_web = parts.scheme in _PORTS and bool(parts.hostname)
+        url: str = ada_url.normalize_url(text).partition("#")[0]
     except ValueError:
-        is_web = False
-    if not is_web:
+        url = ""
+    if not url.startswith(("http://", "https://")):
         raise ValueError(f"{where} is no URL of a page; write one such as https://example.com/")
     return url

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import string
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
 
+import ada_url
 import scrapy
 from scrapy import Request
+from scrapy.http import HtmlResponse
 
 from scrapy_itemgraph import AttachBlob, UpdateMetadata
 from scrapy_itemgraph.contrib.sites import references, scope
@@ -23,10 +28,11 @@ BLOB = "body"
 """The name under which a page's content is attached to it."""
 
 _OK = range(200, 300)
-_HOME, _INLINE, _ROOT = "home", "inline", "root"  # in a request's meta
+_HOME, _INLINE, _FRAME, _ROOT = "home", "inline", "frame", "root"  # in a request's meta
 # Of a link that leads to another site: a rule that accepts it makes it a page, and nothing else.
 _OUTSIDE = "itemgraph_outside"
 _MOST_INLINE = 5  # how deep files of files, frames of frames are taken
+_BEHIND_REDIRECTS = 605  # RedirectMiddleware, at 600, sees a response after this one
 _FIRST = 10  # the priority of what a page needs, so that the two are fetched close together
 _SECRET = frozenset({b"Authorization", b"Cookie", b"Proxy-Authorization"})
 _MIB = 1024 * 1024
@@ -48,6 +54,19 @@ _NO_ROOTS = (
     "it was not told where to begin; give it -a url=https://example.com/, or -a urls=FILE with one "
     "on each line"
 )
+
+
+class BrowserRedirects:
+    """Downloader middleware: has redirects resolved as browsers do, as links are."""
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """Make the `Location` of a response absolute; leave one that is no URL as it is."""
+        location = response.headers.get("Location")
+        if location is not None:
+            escaped = quote(location, safe=string.punctuation)  # its bytes, whatever the charset
+            with contextlib.suppress(ValueError):
+                response.headers["Location"] = ada_url.join_url(request.url, escaped)
+        return response
 
 
 class SiteSpider(scrapy.Spider):
@@ -117,6 +136,9 @@ class SiteSpider(scrapy.Spider):
         largest = _LARGEST_IN_DATABASE if is_in_database else _LARGEST
         for name, value in {**_SETTINGS, "DOWNLOAD_MAXSIZE": largest}.items():
             settings.set(name, value, "addon")
+        settings.setdefault_in_component_priority_dict(
+            "DOWNLOADER_MIDDLEWARES", BrowserRedirects, _BEHIND_REDIRECTS
+        )
 
     async def start(self) -> AsyncIterator[Any]:
         """Begin with the pages that were given; each is fetched once in each run."""
@@ -127,10 +149,18 @@ class SiteSpider(scrapy.Spider):
 
     def parse(self, response: Response) -> Iterator[Any]:
         """Follow what a page refers to, and keep the page."""
-        if response.status in _OK:
+        if response.status in _OK and self._is_read(response):
             yield from self._referred(response)
         yield UpdateMetadata(_record(response))
         yield AttachBlob(BLOB, response)
+
+    def _is_read(self, response: Response) -> bool:
+        """Tell whether references are taken: of HTML in the place of a picture, say, none are."""
+        meta = response.meta
+        if not isinstance(response, HtmlResponse) or not meta.get(_INLINE) or meta.get(_FRAME):
+            return True
+        self._count("pages_as_requisites")
+        return False
 
     def _referred(self, response: Response) -> Iterator[Request]:
         """Yield the links of a page that are of the site, and what it needs from anywhere."""
@@ -150,20 +180,12 @@ class SiteSpider(scrapy.Spider):
                 if follows and self._is_wanted(url):
                     if not inline:
                         outside = {} if is_of_site else {_OUTSIDE: True}
-                        yield from self._request(url, linked | outside)
+                        yield Request(url, meta=linked | outside)
                     elif is_of_site:
                         self._count("links_of_requisites")
             elif inline < _MOST_INLINE:
-                yield from self._request(url, dict(needed), priority=_FIRST)
-
-    def _request(self, url: str, meta: dict[str, Any], priority: int = 0) -> Iterator[Request]:
-        """Yield the request of a reference, unless that is of no use: its port is none, say."""
-        try:
-            request = Request(url, meta=meta, priority=priority)
-        except ValueError:
-            self._count("unusable")
-        else:
-            yield request
+                mark = {_FRAME: True} if kind is Kind.FRAME else {}
+                yield Request(url, meta=needed | mark, priority=_FIRST)
 
     def _is_followed(self, response: Response, home: str | None) -> bool:
         """Tell whether the links of a page are followed: it is of the site, or rules took it in."""

@@ -25,8 +25,18 @@ ODD = {
     "/lost": '<a href="/behind">behind</a> <img src="/sorry.png"> <a href="//a.example">far</a>',
     "/new/": '<a href="page">page</a> <a href="/shop">shop</a>',
     "/undefined": '<a href="/new/page">page</a>',
+    "/u//x/": """<a href="rel.html">1</a> <a href="/~ann/%2e%2e/private/x">2</a>
+        <a href="/leads">3</a> <a href="/a/b/a/b/a/b">4</a> <img src="/shop.png">
+        <iframe src="http://localhost:PORT/frame2"></iframe>""",
+    "/shop.png": "".join(f'<img src="/shop.png?{n}"><a href="/{n}">' for n in range(6)),
+    "/frame2": '<img src="in.png">',
 }
-MOVED = {"/lazy.png": "/lost", "/old/": "/new/", "/away/": "http://localhost:PORT/new/"}
+MOVED = {
+    "/leads": "/u//y/../z//\xe9 nd.html",
+    "/lazy.png": "/lost",
+    "/old/": "/new/",
+    "/away/": "http://localhost:PORT/new/",
+}
 
 
 class OddSite(WholeSite):
@@ -42,7 +52,7 @@ class OddSite(WholeSite):
             self.hits[target] += 1
             mime = "text/html; charset=" + ("undefined" if path == "/undefined" else "utf-8")
             return 200, {"Content-Type": mime}, ODD[path].replace("PORT", port).encode()
-        if path.endswith(".png") and path not in PAGES:
+        if path.endswith(".png") and path not in PAGES and path not in ODD:
             self.hits[target] += 1
             return 200, {"Content-Type": "image/png"}, PNG
         return super().answer(target)
@@ -166,22 +176,21 @@ def test_what_is_larger_than_the_limit_is_a_failure_that_says_so(run, project):
     assert "larger than" in message
 
 
-ALBUM = {"/album", "/big.png", "/far/big.png", "/lazy.png", "/lost", "/sorry.png"}
+ALBUM = {"/album", "/big.png", "/far/big.png", "/lazy.png", "/lost"}
 
 
 @pytest.mark.crawls(own("/album"), "DEPTH_LIMIT = 1\nITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
 def test_pictures_that_are_links_as_well_are_fetched_and_none_leads_past_the_limit(run, site):
-    """MNB-13: what is linked and shown is needed, in any order; links of a lost picture count."""
+    """MNB-13: what is linked and shown is needed, in any order; a page in its place is not read."""
     assert paths(site) == ALBUM | {"/shelf", "/limit.png", "/late.png"}, run.log
-    assert run.stats["sites/links_of_requisites"] == 1
-    assert run.stats["sites/unusable"] == 2
+    assert run.stats["sites/pages_as_requisites"] == 1
 
 
 @pytest.mark.crawls(own("/album", extent="page"), "ITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
 def test_a_single_page_has_its_pictures_that_are_links_as_well(run, site):
     """MNB-13: with extent=page a picture within a link to itself is fetched."""
     assert paths(site) == ALBUM, run.log
-    assert "sites/links_of_requisites" not in run.stats
+    assert run.stats["sites/pages_as_requisites"] == 1
 
 
 @pytest.mark.crawls(own("/away/", extent="path"), "ITEMGRAPH_ALLOWED_HOSTS = ['localhost']")
@@ -201,6 +210,28 @@ def test_a_page_whose_charset_is_none_is_kept_and_followed(run, project, site):
     """MNB-13: a server that names a codec which is not of text loses nothing of its page."""
     assert paths(site) == {"/undefined", "/new/page"}, run.log
     assert project.errors() == []
+
+
+BROWSED = own("/u//x/"), "ITEMGRAPH_ALLOWED_HOSTS = ['localhost']\nROBOTSTXT_OBEY = True"
+
+
+@pytest.mark.crawls(*BROWSED)
+def test_urls_and_redirects_are_those_that_a_browser_would_ask_for(run, site):
+    """Before scope, robots.txt and names: empty segments stay, and dots lead past no Disallow."""
+    assert paths(site) == {
+        *("/u//x/", "/u//x/rel.html", "/leads", "/u//z//%E9%20nd.html"),
+        *("/shop.png", "/frame2", "/in.png"),
+    }, run.log
+    assert run.stats["robotstxt/forbidden"] == 1
+    assert run.stats["sites/noise"] == 1
+
+
+@pytest.mark.crawls(*BROWSED)
+def test_html_in_the_place_of_a_picture_brings_nothing(run, site):
+    """wpull#225: one `<img>` answered by HTML made 1,558 requests; a frame has its pictures."""
+    assert not [path for path in paths(site) if path.startswith("/shop.png?")], run.log
+    assert run.stats["sites/pages_as_requisites"] == 1
+    assert "/in.png" in paths(site)
 
 
 def test_rules_make_a_crawl_of_a_site_wider_and_narrower(empty, site):

@@ -20,6 +20,8 @@ ROOTS = ["https://www.a.example/~bob/index.html", "http://b.example:8080/"]
         ("https://www.a.example./~bob/", {"host", "path"}),
         ("https://user:pw@a.example/~bob/", {"host", "path"}),
         ("https://a.example/~bobby", {"host"}),
+        ("https://a.example/%7Ebob/x", {"host", "path"}),
+        ("https://a.example/%7ebobby", {"host"}),
         ("https://a.example:8080/~bob/", set()),
         ("https://b.example:8080", {"host", "path"}),
         ("https://b.example/", set()),
@@ -97,6 +99,14 @@ def test_hosts_are_compared_as_they_are_sent():
         ("https://a.example/files/?C=M;O=D", True),
         ("https://a.example/x/x/x/x/", True),
         ("https://a.example/b/b/b/", False),
+        ("https://a.example/x/a/b/a/b/a/b/", True),
+        ("https://a.example/x/a/b/a/b/a/bc", False),
+        ("https://a.example/q/www.b.example/c/d/www.b.example/c/d/www.b.example/c/d", True),
+        ("https://a.example/?x=1&amp;amp;amp;y=2", True),
+        ("https://a.example/?q=&p=1&q=", True),
+        ("https://a.example/?q=1&q=1&q=1", True),
+        ("https://a.example/?q[]=1&q[]=2&q[]=3&&&&", False),
+        ("https://a.example/'+url+'", True),
         ("https://a.example/%22+url+%22", True),
         ("https://a.example/wp-login.php?redirect_to=x", True),
         ("https://a.example/shared?x=1&page=2", False),
@@ -114,7 +124,7 @@ def test_a_crawl_begins_with_urls_of_its_arguments_and_of_a_file(tmp_path):
 
     found = scope.roots_of(" https://a.example/#top https://c.example ", str(path))
 
-    assert found == ["https://a.example/", "https://c.example", "https://b.example/x%20y"]
+    assert found == ["https://a.example/", "https://c.example/", "https://b.example/x%20y"]
 
 
 @pytest.mark.parametrize("url", ["a.example", "ftp://a.example", "https://", "http://[", "file:/x"])
