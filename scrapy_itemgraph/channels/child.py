@@ -152,9 +152,7 @@ def signed(key: str, body: bytes, secret: str | None, moment: int) -> dict[str, 
 
 
 def _key(secret: str) -> bytes:
-    if secret.startswith(_PREFIX):
-        return base64.b64decode(secret.removeprefix(_PREFIX))
-    return secret.encode()
+    return base64.b64decode(secret.removeprefix(_PREFIX))
 
 
 # Others

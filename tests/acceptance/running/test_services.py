@@ -28,25 +28,27 @@ class S(scrapy.Spider):
 """
 
 
-def block(language: str) -> str:
-    """Return the page's one block in a language."""
-    (found,) = re.findall(
-        rf"^```{language}\n(.*?)^```$", HOWTO.read_text(), re.MULTILINE | re.DOTALL
-    )
-    return found
+def blocks(language: str) -> list[str]:
+    """Return the page's blocks in a language."""
+    pattern = rf"^```{language}\n(.*?)^```$"
+    return re.findall(pattern, HOWTO.read_text(), re.MULTILINE | re.DOTALL)
 
 
-def starts() -> list[str]:
-    """Return the words with which the unit starts the runner."""
-    (line,) = re.findall(r"^ExecStart=(.*)$", block("ini"), re.MULTILINE)
+RUNNER, FRONTIER = blocks("ini")
+
+
+def starts(unit: str) -> list[str]:
+    """Return the words with which a unit starts its process."""
+    (line,) = re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)
     return shlex.split(line)
 
 
-def test_systemd_takes_the_unit(tmp_path):
-    """The unit has no word that systemd does not know; paths and the user are this machine's."""
+@pytest.mark.parametrize("unit", [RUNNER, FRONTIER], ids=["runner", "frontier"])
+def test_systemd_takes_the_units(tmp_path, unit):
+    """A unit has no word that systemd does not know; paths and the user are this machine's."""
     if shutil.which("systemd-analyze") is None:
         pytest.skip("systemd-analyze is not installed")
-    unit = block("ini").replace(starts()[0], shutil.which("true") or "")
+    unit = unit.replace(starts(unit)[0], shutil.which("true") or "")
     unit = unit.replace("/srv/shop", str(tmp_path)).replace("User=crawl", "User=root")
     path = tmp_path / "shop-crawls.service"
     path.write_text(unit)
@@ -63,7 +65,7 @@ def test_the_unit_starts_a_runner_that_sigterm_ends_in_order(project):
     """With the page's options; SIGTERM, which systemd and Docker send, ends its crawls first."""
     project.write(ENDLESS)
     queued.add(project, "books")
-    program, itemgraph, work, *options = starts()
+    program, itemgraph, work, *options = starts(RUNNER)
 
     patience = options.index("--stop-after") + 1
     runner = queued.work(project, *options[:patience], "1s", *options[patience + 1 :])
@@ -78,10 +80,12 @@ def test_the_unit_starts_a_runner_that_sigterm_ends_in_order(project):
 
 def test_compose_starts_what_the_unit_starts():
     """Each service starts a command that there is, and has longer to stop than a runner takes."""
-    services = yaml.safe_load(block("yaml"))["services"]
+    (text,) = blocks("yaml")
+    services = yaml.safe_load(text)["services"]
     commands = {name: one["command"] for name, one in services.items() if "command" in one}
 
-    assert commands["runner"].split() == ["scrapy", *starts()[1:]]
+    assert commands["runner"].split() == ["scrapy", *starts(RUNNER)[1:]]
+    assert commands["frontier"].split() == ["scrapy", *starts(FRONTIER)[1:]]
     assert commands["migrate"] == "scrapy itemgraph migrate"
     assert commands["cockpit"] == "scrapy itemgraph serve --host 0.0.0.0"
     assert "--stop-after 30s" in commands["runner"]

@@ -40,7 +40,8 @@ def test_notices_are_listed_and_tested(scrapy, engine, database):
     [
         ("URLS", "hooks.example.com/hidden", "number 1 is no URL; write https://…"),
         ("URLS", ["https://a.example", "https:///hidden"], "number 2 has no host"),
-        ("SECRET", "hidden", "16 characters or more"),
+        ("SECRET", "hidden, and of sixteen letters", "write whsec_ and a key in base64"),
+        ("SECRET", "whsec_aGlkZGVu", "fewer than 24 bytes"),
         ("SECRET", "whsec_hidden!hidden!", "no base64"),
         ("FUNCTION", "tell", "the import path of a function"),
         ("KINDS", "finishd", "did you mean 'finished'"),
@@ -59,7 +60,7 @@ def test_a_setting_that_cannot_be_says_what_to_write(scrapy, name, value, said):
     assert "hidden" not in ran.err + ran.out
 
 
-def test_secrets_are_bytes_or_base64(scrapy):
+def test_a_secret_of_standard_webhooks_is_taken(scrapy):
     """A secret as libraries make it is taken."""
     secret = "whsec_" + base64.b64encode(b"k" * 24).decode()
     with receiver() as there:
