@@ -23,6 +23,12 @@ MOST_COUNTED = 10_000
 _LATEST_START = datetime(9000, 1, 1, tzinfo=UTC)
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)", re.ASCII)
 _FIELDS = "minute hour day-of-month month day-of-week"
+_STEPPED_RANGE = re.compile(r"\b(\w+)-(\w+)/[1-9]\d*(?![\w/])", re.ASCII)
+_DAYS = "SUN MON TUE WED THU FRI SAT"
+_MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
+_VALUES = {name: at for at, name in enumerate(_DAYS.split())} | {
+    name: at for at, name in enumerate(_MONTHS.split(), 1)
+}
 _DAY = timedelta(days=1)
 
 
@@ -153,11 +159,18 @@ def _cron(spec: str, wall: datetime) -> Iterator[datetime]:
     """Go through the times on a wall of a line of cron, without a zone.
 
     How a clock changes is left to `wall_clocks`: cronsim 2.8 leaves out half an hour where a clock
-    goes back by half an hour, and where it goes back it may return what was before.
+    goes back by half an hour, and where it goes back it may return what was before. It reads the
+    stepped range of one value, 23-23/3, as 23/3: 23, 26, 29 and so on.
     """
     from cronsim import CronSim  # noqa: PLC0415 - who has no line of cron starts without it
 
-    return CronSim(spec, wall)
+    return CronSim(_STEPPED_RANGE.sub(_without_idle_step, spec), wall)
+
+
+def _without_idle_step(found: re.Match[str]) -> str:
+    """Return a stepped range without its step if it is of one value."""
+    first, last = (_VALUES.get(one, one.lstrip("0") or 0) for one in found.groups())
+    return found[1] if str(first) == str(last) else found[0]
 
 
 def _read_every(value: Any) -> str:

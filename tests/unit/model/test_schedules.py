@@ -9,6 +9,9 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import assume, example, settings
+from hypothesis import given as of
+from hypothesis import strategies as st
 
 from scrapy_itemgraph.model.due_times import Expiry, stored_expiry
 from scrapy_itemgraph.model.schedules import CatchUp, Rule, fire, jitter
@@ -17,6 +20,7 @@ MINUTE = timedelta(minutes=1)
 STEP = timedelta(minutes=15)  # of the other computation, whose times are all such
 GRACE = timedelta(minutes=10)
 ZONES = ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]
+DAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 YEAR = datetime(2025, 12, 31, 0, 0, tzinfo=UTC)
 
 
@@ -80,6 +84,78 @@ def test_cron_of_real_time(zone, line, minutes, hours):
     wanted = [one for one, wall in walls(zone)[1:] if wall.minute in minutes and wall.hour in hours]
 
     assert list(islice(rule.following(YEAR), len(wanted))) == wanted
+
+
+# The first and the last value of each field, and the names of some.
+FIELDS = ((0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, ["JAN", "FEB", "MAR"]), (0, 7, DAYS))
+
+
+@st.composite
+def cron_fields(draw, first, last, names):
+    """Return a field of cron as a text, and its values, as the manual of cron has them."""
+    text, values = [], set()
+
+    def shown(value):
+        name = names[value - first] if value - first < len(names) else f"{value:02}"
+        return draw(st.sampled_from([str(value), f"{value:02}", name]))
+
+    for _ in range(draw(st.integers(1, 3))):
+        begin = draw(st.integers(first, last))
+        end = draw(st.sampled_from([begin, draw(st.integers(begin, last)), last]))
+        step = draw(st.integers(1, 9))
+        if draw(st.booleans()):
+            text.append(f"{shown(begin)}-{shown(end)}/{step}")
+        elif draw(st.booleans()):
+            text.append(f"{shown(begin)}-{shown(end)}")
+            step = 1
+        elif draw(st.booleans()):
+            text.append(shown(begin))
+            end = begin
+        else:
+            text.append(f"*/{step}" if step > 1 else "*")
+            begin, end = first, last
+        values.update(range(begin, end + 1, step))
+    return ",".join(text), values
+
+
+def on_day(line, days, weekdays, day):
+    """Tell whether a line is due on a day: if none of its two fields has a star, one suffices."""
+    in_month, in_week = day.day in days, day.isoweekday() in {one or 7 for one in weekdays}
+    has_star = any(line.split()[at].startswith("*") for at in (2, 4))
+    return (in_month and in_week) if has_star else (in_month or in_week)
+
+
+@of(st.tuples(*(cron_fields(*one) for one in FIELDS)))
+@example(
+    (
+        ("5", {5}),
+        ("23-23/3", {23}),
+        ("*", set(range(1, 32))),
+        ("*", set(range(1, 13))),
+        ("*", {*range(8)}),
+    )
+)
+@example(
+    (("7-07/3", {7}), ("0-0/5", {0}), ("*", set(range(1, 32))), ("2-FEB/2", {2}), ("SUN-0/2", {0}))
+)
+@settings(max_examples=200, deadline=None)
+def test_cron_beside_an_oracle(fields):
+    """Values, ranges, steps, lists and names of a line mean what the manual of cron says."""
+    line = " ".join(text for text, _ in fields)
+    minutes, hours, days, months, weekdays = (values for _, values in fields)
+    begin = datetime(2026, 2, 27, tzinfo=UTC)
+    dates = (begin + timedelta(days=n) for n in range(800))
+    due = (
+        day.replace(hour=hour, minute=minute)
+        for day in dates
+        if day.month in months and on_day(line, days, weekdays, day)
+        for hour in sorted(hours)
+        for minute in sorted(minutes)
+    )
+    wanted = list(islice((one for one in due if one > begin), 100))
+    assume(wanted)
+
+    assert list(islice(Rule.read({"cron": line}).following(begin), len(wanted))) == wanted
 
 
 def test_change_of_clock():
