@@ -15,20 +15,25 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
 from scrapy_itemgraph.model.notices import TEST, Answer, Arrival, Notice
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy_itemgraph.channels.channel import Channel, Channels
 
+logger = logs.logger(__name__)
+
 SECONDS = 60.0  # that a channel has for the notices of one call
 AT_ONCE = 10  # notices of a call
 LEASE = timedelta(seconds=SECONDS + 30)
 """How long notices are one sender's."""
+
+_DIES_WITHIN = 5.0  # seconds that a killed process has to be gone
 
 _CHILD = Path(__file__).with_name("child.py")
 
@@ -96,22 +101,43 @@ def _send(
 
 
 def _run(task: Mapping[str, Any], directory: Path, seconds: float) -> tuple[bytes, str]:
-    """Run the process; return what it wrote, and how it ended. Secrets go through a pipe."""
-    with subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-P", str(_CHILD)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=directory,
-        start_new_session=True,
-    ) as process:
+    """Run the process; return what it wrote, and how it ended. Secrets stay in memory.
+
+    What it reads and writes is memory, not a pipe: a pipe stays open as long as a daemon has it
+    that a function left behind.
+    """
+    with _memory("asked") as asked, _memory("answers") as answers:
+        asked.write(json.dumps(task).encode())
+        asked.seek(0)
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-P", str(_CHILD)],
+            stdin=asked,
+            stdout=answers,
+            cwd=directory,
+            start_new_session=True,
+        )
+        how = _ended(process, seconds)
+        answers.seek(0)
+        return answers.read(), how
+
+
+def _memory(name: str) -> IO[bytes]:
+    return os.fdopen(os.memfd_create(name), "w+b")
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> str:
+    """Wait for the end of a process, which is killed after `seconds`; return how it ended."""
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         try:
-            written, _ = process.communicate(json.dumps(task).encode(), seconds)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            written, _ = process.communicate()
-            return written, f"no answer within {seconds:.0f} seconds"
-        return written, f"its process ended with code {process.returncode}, and no answer"
+            process.wait(_DIES_WITHIN)
+        except subprocess.TimeoutExpired:  # the kernel does something for it that cannot be ended
+            logger.warning("The process %d of a channel was killed, and stays", process.pid)
+        return f"no answer within {seconds:.0f} seconds"
+    return f"its process ended with code {code}, and no answer"
 
 
 def _read(written: bytes) -> Iterator[Mapping[str, Any]]:

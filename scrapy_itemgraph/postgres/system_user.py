@@ -9,13 +9,17 @@ import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph import exceptions
 from scrapy_itemgraph.tools import locks, logs
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 logger = logs.logger(__name__)
 
+_WITHIN = 60.0  # seconds that a program of the system has
 SYSTEM_USER = "pgserver"  # who PostgreSQL runs as when we are root, which it refuses
 # Root's own: what others may open, they may lock for ever, as they may /etc/passwd.
 _LOCK = Path("/var/lib/scrapy-itemgraph/account.lock")
@@ -57,8 +61,7 @@ def _make_account() -> None:
     if program is None:
         return
     arguments = ["--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER]
-    made = subprocess.run([program, *arguments], check=False, capture_output=True)  # noqa: S603
-    if not made.returncode:
+    if not _code([program, *arguments]):
         logger.info(
             "PostgreSQL does not run as root: made the account %s for it",
             SYSTEM_USER,
@@ -75,15 +78,25 @@ def run_as(account: pwd.struct_passwd | None) -> dict[str, Any]:
 
 def can(account: pwd.struct_passwd, script: str, *arguments: Path) -> bool:
     """Tell whether a shell script succeeds as an account: what the system lets it do, ACLs too."""
-    done = subprocess.run(  # noqa: S603
-        ["/bin/sh", "-c", script, "sh", *arguments],
-        **run_as(account),
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    return not done.returncode
+    return not _code(["/bin/sh", "-c", script, "sh", *arguments], **run_as(account), cwd="/")
+
+
+def _code(command: Sequence[str | Path], **options: Any) -> int:
+    """Run a program without input; return its exit code, and 1 where it takes too long."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            command,
+            **options,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            timeout=_WITHIN,
+        )
+    except subprocess.TimeoutExpired as error:
+        logger.warning("%s", error)
+        return 1
+    return done.returncode
 
 
 def can_pass(account: pwd.struct_passwd, directory: Path) -> bool:

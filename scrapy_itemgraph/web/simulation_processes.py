@@ -9,15 +9,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.async_tools import cancelled
 from scrapy_itemgraph.web.problems import RETRY_AFTER, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+logger = logs.logger(__name__)
+
 AT_ONCE = 2
 SECONDS = 300.0  # that one may take
 _MOST = 1_000_000  # bytes of what it says that are read
 _COLUMNS = 110
+_LOOK_EVERY = 0.05  # seconds between two looks whether it has ended
+_READ_WITHIN = 2.0  # seconds in which its output ends with it, unless it left a process behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +77,43 @@ class Simulations:
             env={**environment, "PYTHONIOENCODING": "utf-8:replace"},
             start_new_session=True,
         )
-        saying = asyncio.ensure_future(_said(process))
+        assert process.stdout is not None
+        assert process.stderr is not None
+        said, complaints = bytearray(), bytearray()
+        reading = asyncio.gather(_read(process.stdout, said), _read(process.stderr, complaints))
+        ended = asyncio.ensure_future(_ended(process))
         ending = asyncio.ensure_future(self._stopping.wait())
-        both: set[asyncio.Future[Any]] = {saying, ending}
+        both: set[asyncio.Future[Any]] = {ended, ending}
         try:
             await asyncio.wait(both, timeout=SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            if saying.done():
-                return await saying
         finally:
-            ending.cancel()
+            has_ended = ended.done()
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await saying
+            await asyncio.wait({reading, ended}, timeout=_READ_WITHIN)
+            if not reading.done():
+                logger.warning("A simulation left a process behind that has its output still")
+            await cancelled([reading, ended, ending])
+        if has_ended:
+            return Simulated(ended.result(), _lines(said), _lines(complaints))
         if self._stopping.is_set():
             raise Problem(503, "the server ends")
         raise Problem(504, f"the simulation took more than {SECONDS:.0f} seconds and was stopped")
 
 
-async def _said(process: asyncio.subprocess.Process) -> Simulated:
-    """Wait for the end of a process, and return what it said."""
-    assert process.stdout is not None
-    assert process.stderr is not None
-    lines, complaints = await asyncio.gather(_read(process.stdout), _read(process.stderr))
-    return Simulated(await process.wait(), lines, complaints)
+async def _ended(process: asyncio.subprocess.Process) -> int:
+    """Wait for the end of a process; `Process.wait` waits for the ends of its pipes as well."""
+    while process.returncode is None:  # noqa: ASYNC110 - asyncio has no event of it
+        await asyncio.sleep(_LOOK_EVERY)
+    return process.returncode
 
 
-async def _read(stream: asyncio.StreamReader) -> list[str]:
-    """Return the lines of a stream, the first million bytes of them; read all of it."""
-    kept = b""
+async def _read(stream: asyncio.StreamReader, kept: bytearray) -> None:
+    """Read all of a stream; keep its first million bytes."""
     while chunk := await stream.read(65536):
         kept += chunk[: _MOST - len(kept)]
+
+
+def _lines(kept: bytearray) -> list[str]:
     lines = kept.decode("utf-8", errors="replace").splitlines()
     return [*lines, "… and more"] if len(kept) == _MOST else lines

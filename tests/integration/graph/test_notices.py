@@ -6,8 +6,11 @@ import base64
 import hashlib
 import hmac
 import json
+import os
+import signal
 import socket
 import threading
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -226,6 +229,37 @@ def test_what_nobody_is_told_of_does_not_delay_what_is_sent(engine, notices):
     assert _claimed(engine, sent_to) == []
     states = {(one.crawl == "old", one.state) for one in notices.list(limit=2000)}
     assert states == {(True, "given up"), (False, "kept"), (False, "waits")}
+
+
+DAEMON = """
+import os
+import time
+
+def tell(notice):
+    if os.fork() == 0:
+        os.setsid()
+        with open("daemon.txt", "w") as file:
+            print(os.getpid(), file=file)
+        time.sleep(90)
+        os._exit(0)
+    while not os.path.exists("daemon.txt") or not os.path.getsize("daemon.txt"):
+        time.sleep(0.01)
+"""
+
+
+def test_a_daemon_that_a_function_leaves_behind_holds_up_no_notice(tmp_path, engine, notices):
+    """The answer is there as soon as the function returned, and the daemon goes on."""
+    (tmp_path / "chat.py").write_text(DAEMON)
+    write(engine)
+    settings = Settings.of(notify_function="chat.tell").notices
+    try:
+        notices.deliver(Channels.of(settings, "shop", tmp_path))
+        [line] = notices.list()
+        assert line.state == "sent"
+        os.kill(int((tmp_path / "daemon.txt").read_text()), signal.SIGKILL)  # it lives still
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(int((tmp_path / "daemon.txt").read_text()), signal.SIGKILL)
 
 
 FUNCTION = """
