@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 SCHEDULER = "scrapy_itemgraph.scheduler.Scheduler"
+ROBOTS_PARSER = "scrapy_itemgraph.worker.downloads.robots.RobotParser"
 NEWEST_SCRAPY = (2, 19)  # that the tests run on
 _ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 _FEED_EXPORTER = "scrapy.extensions.feedexport.FeedExporter"
@@ -172,6 +173,7 @@ class Addon:
 
     def _install(self, settings: BaseSettings, given: Settings) -> None:
         settings.set("SCHEDULER", SCHEDULER, "addon")
+        settings.set("ROBOTSTXT_PARSER", ROBOTS_PARSER, "addon")
         _check(settings)
         read_rules(given.scraped_items.items)
         for name, cls, order in _COMPONENTS:

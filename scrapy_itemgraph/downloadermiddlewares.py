@@ -36,6 +36,6 @@ class ItemGraphDownloaderMiddleware(WorkerComponent):
         if self._worker.base.egress.guards(request):
             self._worker.base.egress.check_answer(request, response)
         if site_feedback.is_robots(request):
-            self._worker.parts.feedback.robots(request, response)
+            response = await self._worker.parts.feedback.robots(request, response)
         await self._worker.parts.gate.sends.quiet()
         return response

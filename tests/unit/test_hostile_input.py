@@ -5,6 +5,7 @@ A small dose runs with all tests; `make fuzz` runs a hundred times as much, with
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from contextlib import suppress
@@ -16,14 +17,14 @@ import scrapy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scrapy.exceptions import UsageError
-from scrapy.http import HtmlResponse, Request, Response
+from scrapy.http import Request, Response
 
 from scrapy_itemgraph.commands import COMMANDS, parsing
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import input_checks, item_names, periods, slots
 from scrapy_itemgraph.model.operations import CLASSES, Operation, checked, from_json
 from scrapy_itemgraph.serialize import json_values, requests
-from scrapy_itemgraph.worker.downloads import site_feedback
+from scrapy_itemgraph.worker.downloads import robots, site_feedback
 
 TIMES = int(os.environ.get("ITEMGRAPH_FUZZ", "1"))
 fuzzed = settings(max_examples=100 * TIMES, derandomize=TIMES == 1)
@@ -236,9 +237,9 @@ def test_retry_after_is_read_or_passed_over(asked, date):
 def test_robots_txt_is_read_or_passed_over(body, status):
     """A Crawl-delay that is taken from it is none, or from a millisecond to a day."""
     request = Request("http://shop.example/robots.txt", meta={"download_slot": "shop.example"})
-    response = HtmlResponse(request.url, status=status, body=body, request=request)
+    parsed = asyncio.run(robots.parsed(body)).parsed
 
-    found = site_feedback.of_robots(request, response, "*")
+    found = site_feedback.of_robots(request, status, parsed, "*")
 
     assert found is None or found.crawl_delay == 0 or 0.001 <= found.crawl_delay <= 86_400
 

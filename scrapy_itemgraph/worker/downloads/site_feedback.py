@@ -7,17 +7,18 @@ from dataclasses import dataclass, field, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
-from protego import Protego
 from scrapy.utils.httpobj import urlparse_cached
 
 from scrapy_itemgraph.model.limits import SlotFeedback
 from scrapy_itemgraph.model.rates import LONGEST_GAP, usable_gap
 from scrapy_itemgraph.tools import logs, wording
+from scrapy_itemgraph.worker.downloads import robots
 from scrapy_itemgraph.worker.downloads.request_slots import slot_in_use
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from protego import Protego
     from scrapy import Request
     from scrapy.http import Response
 
@@ -75,14 +76,24 @@ class SiteFeedback:
             self._heed(answer)
         return answer
 
-    def robots(self, request: Request, response: Response) -> None:
-        """Take up the delay that a robots.txt asks for."""
+    async def robots(self, request: Request, response: Response) -> Response:
+        """Take up the delay that a robots.txt asks for; return what counts of it, parsed."""
+        body = await robots.parsed(response.body)
+        if len(body) < len(response.body):
+            logger.warning(
+                "%s has %s bytes; the first %s count, and no rule behind them",
+                response.url,
+                f"{len(response.body):,}",
+                f"{len(body):,}",
+                extra={"action": "robots_cut"},
+            )
         agent = self.agent or (request.headers.get("User-Agent") or b"").decode("latin-1")
-        answer = of_robots(request, response, agent)
+        answer = of_robots(request, response.status, body.parsed, agent)
         if answer is not None and self.learns_delays:
             delay = self._capped_delay(answer.slot, answer.crawl_delay or 0.0)
             self._crawl_delays[answer.slot] = delay
             self._heed(replace(answer, crawl_delay=delay))
+        return response.replace(body=body)
 
     def _capped_delay(self, slot: str, asked: float) -> float:
         """Return the delay that a site gets, and say once where that is less than it asks for."""
@@ -134,13 +145,12 @@ def is_robots(request: Request) -> bool:
     return "dont_obey_robotstxt" in request.meta and request.url.endswith("/robots.txt")
 
 
-def of_robots(request: Request, response: Response, agent: str) -> SlotFeedback | None:
+def of_robots(request: Request, status: int, parsed: Protego, agent: str) -> SlotFeedback | None:
     """Return the Crawl-delay that a robots.txt asks for; none takes back an earlier one."""
     slot = slot_in_use(request)
-    if not slot or response.status >= 500:  # noqa: PLR2004 - HTTP's server errors
+    if not slot or status >= 500:  # noqa: PLR2004 - HTTP's server errors
         return None
-    text = response.body.decode(errors="replace") if response.status < 300 else ""  # noqa: PLR2004
-    delay = Protego.parse(text).crawl_delay(agent)
+    delay = parsed.crawl_delay(agent) if status < 300 else None  # noqa: PLR2004
     return SlotFeedback(slot=slot, crawl_delay=usable_gap(delay))
 
 

@@ -51,6 +51,34 @@ def test_a_website_cannot_hold_a_crawl_open_by_its_delay(project, site):
     assert project.rows("SELECT DISTINCT crawl_delay FROM limits WHERE crawl_delay > 0") == [(0.2,)]
 
 
+OBEYS = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1", SITE + "/page/2", SITE + "/page/3"]
+
+    def parse(self, response):
+        pass
+"""
+
+
+def test_of_a_large_robots_txt_the_first_500_kib_count(project, site):
+    """A plain spider keeps to these rules, and is told that there are more; its own parser wins."""
+    filler = "".join(f"Disallow: /nowhere/{number}\n" for number in range(30_000))
+    site.robots = f"User-agent: *\nDisallow: /page/2\n{filler}Disallow: /page/3\n"
+    project.write(OBEYS, OBEDIENT)
+
+    run = project.crawl()
+    own = project.crawl(
+        *("-s", "ROBOTSTXT_PARSER=scrapy.robotstxt.PythonRobotParser"),
+        *("-s", "ITEMGRAPH_CRAWL=other"),
+    )
+
+    assert (site.hits["/page/1"], site.hits["/page/2"], site.hits["/page/3"]) == (2, 0, 2)
+    for one in (run, own):
+        assert one.stats["robotstxt/forbidden"] == 1, one.log
+        assert one.log.count("count, and no rule behind them") == 1
+
+
 def test_a_delay_that_a_person_sets_below_a_millisecond_is_none(project):
     """It ends no crawl, and what the settings and robots.txt say holds again."""
     project.write(TWO_SITES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -43,7 +44,7 @@ class Feedback:
 
     def read_robots(self, text: str) -> None:
         """Have the site answer a request for its robots.txt."""
-        self.site.robots(ROBOTS, TextResponse(ROBOTS.url, body=text.encode()))
+        asyncio.run(self.site.robots(ROBOTS, TextResponse(ROBOTS.url, body=text.encode())))
 
 
 @pytest.fixture
