@@ -51,6 +51,10 @@ class EmbeddedServerError(DatabaseError):
     """The embedded PostgreSQL cannot be started or used."""
 
 
+class EmbeddedServerKilledError(EmbeddedServerError):
+    """The embedded PostgreSQL was killed as it started; the next start may succeed."""
+
+
 class BlobStoreError(ItemGraphError):
     """The store of blobs' contents cannot be read or written; it may be back by itself."""
 

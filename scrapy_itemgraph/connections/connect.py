@@ -61,7 +61,9 @@ def connected(
         alone_since = None
         is_embedded = url is None
         if url is None:
-            server = stack.enter_context(closing(EmbeddedServer.start(data_dir, postgres_bin)))
+            longest_start = 0.0 if patience is None else patience.longest
+            started = EmbeddedServer.start(data_dir, postgres_bin, patience=longest_start)
+            server = stack.enter_context(closing(started))
             url, alone_since = server.url, server.alone_since
         longest = {} if patience is None else {"connect_timeout": math.ceil(patience.longest) + 5}
         engine = engines.sync_engine(url, connections=connections, lock_wait=lock_wait, **longest)

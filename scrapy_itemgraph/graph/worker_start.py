@@ -97,7 +97,10 @@ class WorkerConnections:
         url = database.database_url
         if url is None:
             server = await asyncio.to_thread(
-                EmbeddedServer.start, database.data_dir, database.postgres_bin
+                EmbeddedServer.start,
+                database.data_dir,
+                database.postgres_bin,
+                patience=database.patience.total_seconds(),
             )
             stack.push_async_callback(asyncio.to_thread, server.close)
             url = server.url

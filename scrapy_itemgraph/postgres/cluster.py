@@ -39,6 +39,7 @@ ROLE = "postgres"
 PORT = 5432
 START_TIMEOUT = 300  # seconds; recovery after a hard stop reads up to max_wal_size
 _ENDS_WITHIN = 2 * START_TIMEOUT  # seconds that one of PostgreSQL's programs has
+KILLED_PAUSE = 0.5  # seconds until a server that was killed as it started is started again
 SILENCE_TIMEOUT = 60
 STOP_TIMEOUT = 120
 SOCKET_PATH_LIMIT = 103  # bytes, the least of the systems we know
@@ -154,9 +155,11 @@ class Cluster:
             return False
 
     def ensure_running(
-        self, *, again: bool = False, quietly: bool = False
+        self, *, again: bool = False, quietly: bool = False, patience: float = 0.0
     ) -> tuple[Postmaster, bool]:
         """Return the running server, and whether it was started for that.
+
+        A server that is killed as it starts is started again, for `patience` seconds.
 
         It is created when need be; `again` starts one that died, and creates nothing; `quietly`
         does not say that it died. It is an EmbeddedServerError if it does not start, or not in
@@ -168,6 +171,7 @@ class Cluster:
                     raise exceptions.EmbeddedServerError(f"{self.data} is gone.")
                 self._create()
             deadline = time.monotonic() + SILENCE_TIMEOUT
+            killed_until = time.monotonic() + patience
             is_started = False
             while (postmaster := self._answering()) is None:
                 if (server_lock := self._try_server_lock()) is None:
@@ -184,6 +188,12 @@ class Cluster:
                         )
                     self._launch(server_lock)
                     is_started = True
+                except exceptions.EmbeddedServerKilledError as error:
+                    if time.monotonic() > killed_until:
+                        raise
+                    logger.warning("%s", error, extra={"action": "embedded_killed"})
+                    time.sleep(KILLED_PAUSE)
+                    deadline = time.monotonic() + SILENCE_TIMEOUT
                 finally:
                     locks.release(server_lock)
         return postmaster, is_started
@@ -296,10 +306,15 @@ class Cluster:
 
     def _no_start(self, output: str, before: int) -> exceptions.EmbeddedServerError:
         """Say why the server did not start, by its log from a byte on, else by pg_ctl's output."""
-        said = ""
+        log = ""
         with suppress(OSError):
-            said = server_log.last_words(self.log.read_bytes()[before:].decode(errors="replace"))
-        said = said or output.strip()
+            log = self.log.read_bytes()[before:].decode(errors="replace")
+        if server_log.was_killed(log, output):
+            return exceptions.EmbeddedServerKilledError(
+                f"PostgreSQL in {self.directory} was killed as it started. Look who kills it, as "
+                f"for memory, then try again. Its log is {self.log}."
+            )
+        said = server_log.last_words(log) or output.strip()
         return exceptions.EmbeddedServerError(
             f"PostgreSQL in {self.directory} does not start: {said}. "
             f"{server_log.advice(said, self.directory)} Its whole log is {self.log}."

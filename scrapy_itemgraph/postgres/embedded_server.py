@@ -42,10 +42,13 @@ class EmbeddedServer:
         atexit.register(self.close)
 
     @classmethod
-    def start(cls, data_dir: Path, postgres_bin: Path | None = None) -> Self:
+    def start(
+        cls, data_dir: Path, postgres_bin: Path | None = None, *, patience: float = 0.0
+    ) -> Self:
         """Join the server of this directory, starting or even creating it when need be.
 
         `postgres_bin` is the folder of PostgreSQL's programs; by default they are looked for.
+        One that is killed as it starts is started again, for `patience` seconds.
         """
         cluster = Cluster.at(data_dir, postgres_bin)
         # Held before we look whether the server runs, so that nobody stops it under us.
@@ -56,7 +59,7 @@ class EmbeddedServer:
                 fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 server.alone_since = datetime.now(UTC)
             fcntl.flock(hold, fcntl.LOCK_SH)
-            postmaster, _ = cluster.ensure_running()
+            postmaster, _ = cluster.ensure_running(patience=patience)
             server.url = postmaster.url
             server._restarts.begin()
         except BaseException:

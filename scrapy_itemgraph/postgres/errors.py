@@ -69,6 +69,14 @@ REASONS = (
         "Try again in a moment",
         exceptions.DatabaseStartingError,
     ),
+    # It speaks, so that its address is right.
+    _Reason(
+        ("57P01", "57P02"),
+        "(?!)",  # no words: a connection that breaks off may be anybody's
+        "broke the connection",
+        "Look whether it was restarted; what was not committed will be done again",
+        exceptions.DatabaseStartingError,
+    ),
     # What a server says that has no process for a connection; libpq shows no more of it.
     _Reason(
         (),

@@ -7,6 +7,13 @@ from dataclasses import dataclass
 
 _RECORD = re.compile(r"^[^\n]*? \[\d+\] (?P<level>[A-Z]+):  (?P<text>.*(?:\n\t.*)*)", re.MULTILINE)
 _OF_A_FILE = re.compile(r" in file |\bparameter \"")
+# FATAL to a client alone, which is told to come again.
+_OF_A_CONNECTION = re.compile(
+    r"the database system is (starting up|shutting down|in recovery mode|not )"
+    r"|terminating .*(connection|process) "
+)
+_STARTING = "starting PostgreSQL"
+_NO_START = "could not start server"
 _ENDS = {"FATAL", "PANIC"}  # levels of what ends a server
 _MORE = {"DETAIL", "HINT"}  # levels of what is said of the record before
 _NAMELESS = "contains errors"  # so ends a record whose errors stand before it, at LOG
@@ -48,7 +55,11 @@ def last_words(log: str) -> str:
     `log` is what it wrote, with `%m [%p] ` before each record.
     """
     records = [Record(m["level"], " ".join(m["text"].split())) for m in _RECORD.finditer(log)]
-    ends = [number for number, one in enumerate(records) if one.level in _ENDS]
+    ends = [
+        number
+        for number, one in enumerate(records)
+        if one.level in _ENDS and not _OF_A_CONNECTION.match(one.text)
+    ]
     if not ends:
         return ""
     first, after = ends[-1], ends[-1] + 1
@@ -58,6 +69,12 @@ def last_words(log: str) -> str:
     while after < len(records) and records[after].level in _MORE:
         after += 1
     return "; ".join(map(str, records[first:after]))
+
+
+def was_killed(log: str, output: str) -> bool:
+    """Tell whether a server began to start, and ended without a word; `output` is pg_ctl's."""
+    has_begun = not log.strip() or _STARTING in log
+    return has_begun and _NO_START in output and not last_words(log)
 
 
 def advice(said: str, directory: object) -> str:

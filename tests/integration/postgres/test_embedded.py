@@ -199,6 +199,31 @@ def test_a_server_killed_hard_is_recovered(cluster):
     after.close()
 
 
+def test_a_server_that_is_killed_as_it_starts_is_started_again(cluster, caplog):
+    """It is tried as long as the patience says, and nobody is told to put something right."""
+    is_over = threading.Event()
+
+    def kill_starts():
+        while not (is_over.is_set() or "was killed as it started" in caplog.text):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                os.kill(
+                    int((cluster / "cluster" / "postmaster.pid").read_text().split()[0]),
+                    signal.SIGKILL,
+                )
+
+    killer = threading.Thread(target=kill_starts)
+    killer.start()
+    try:
+        with contextlib.closing(EmbeddedServer.start(cluster, patience=300.0)) as server:
+            killer.join(300)
+            until(lambda: answers(server))
+    finally:
+        is_over.set()
+        killer.join()
+
+    assert "was killed as it started" in caplog.text
+
+
 def test_who_waits_for_a_killed_server_gets_it_back(cluster):
     """A hold is enough: without another start the server answers at the same address."""
     server = EmbeddedServer.start(cluster)

@@ -56,6 +56,27 @@ def test_the_last_fatal_is_what_ended_a_server(log, said):
     assert server_log.last_words(log) == said
 
 
+TO_A_CLIENT = f"{AT}FATAL:  the database system is starting up\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "is_killed"),
+    [
+        (f"{AT}LOG:  starting PostgreSQL 17\n{TO_A_CLIENT}", True),
+        (
+            f"{AT}LOG:  starting PostgreSQL 17\n{AT}FATAL:  the database system is shutting down\n",
+            True,
+        ),
+        ("", True),
+        (f"{AT}LOG:  starting PostgreSQL 17\n{DAMAGED}{TO_A_CLIENT}", False),
+        ("postgres: error while loading shared libraries: libicu.so.74\n", False),
+    ],
+)
+def test_a_server_that_was_killed_said_nothing_of_itself(log, is_killed):
+    """What it says to a client that comes too early is no reason of its own."""
+    assert server_log.was_killed(log, "pg_ctl: could not start server\n") is is_killed
+
+
 @pytest.mark.parametrize(
     ("log", "what"),
     [
