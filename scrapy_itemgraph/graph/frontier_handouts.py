@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.store.frontier import handouts
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.connections.transactions import Transactions
     from scrapy_itemgraph.model.frontier import HandedURL, Request
 
+_DAY = 86_400  # seconds
 _ALL = 2**31  # queues: no limit
 
 
@@ -45,3 +47,8 @@ class FrontierHandouts:
         """Let URLs that were not sent be handed out again."""
         if urls:
             await self._transactions.call(handouts.give_back, urls, hot=True)
+
+    async def put_off(self, url: HandedURL) -> None:
+        """Have a URL that cannot be sent neither held nor handed out for a day."""
+        later = int(time.time()) + _DAY
+        await self._transactions.call(handouts.give_back, [url], later, hot=True)

@@ -18,6 +18,7 @@ from scrapy_itemgraph.model.frontier import key_of
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.wording import one_line
 from scrapy_itemgraph.urlfrontier.codec import texts
+from scrapy_itemgraph.urlfrontier.sizes import fits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
     from scrapy_itemgraph.urlfrontier.access import Access
     from scrapy_itemgraph.urlfrontier.codec import Codec
+    from scrapy_itemgraph.urlfrontier.counts import Counts
 
 logger = logs.logger(__name__)
 
 OURS = "scrapy_itemgraph"
 THEIRS = "crawlercommons"
+
+MALFORMED = "no message of this call, or it has text that is not UTF-8"
+_TOO_LARGE = "the answer is larger than what a client takes (4 MB); ask for less, as by `size`"
 
 _CODES = (
     (NotFoundError, grpc.StatusCode.NOT_FOUND),
@@ -42,9 +47,10 @@ _CODES = (
 class Calls:
     """The calls of a version that have one answer, by their names; and ListURLs."""
 
-    def __init__(self, graph: FrontierGraph, codec: Codec) -> None:
+    def __init__(self, graph: FrontierGraph, codec: Codec, counts: Counts) -> None:
         self._graph = graph
         self._codec = codec
+        self._counts = counts
 
     def by_name(self) -> dict[str, Callable[[Any], Awaitable[Any]]]:
         """Return the calls by the names of the API."""
@@ -106,7 +112,11 @@ class Calls:
         )
         async for chunk in chunks:
             for one in chunk:
-                await context.write(self._codec.listed("ListURLs", one))
+                listed = self._codec.listed("ListURLs", one)
+                if fits(listed):
+                    await context.write(listed)
+                else:
+                    self._counts.keep_back(one)
 
     async def count_urls(self, asked: Any) -> Any:
         """CountURLs: those of a queue or a crawl, however many there are."""
@@ -190,7 +200,10 @@ def unary(
         try:
             await access.check(name, context)
             await check(asked, context)
-            return await call(asked)
+            answered = await call(asked)
+            if fits(answered):
+                return answered
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_LARGE)
         except Exception as error:  # noqa: BLE001 - each is told
             await fail(error, context)
 

@@ -22,6 +22,7 @@ from scrapy_itemgraph.model.frontier import (
     key_of,
 )
 from scrapy_itemgraph.urlfrontier.puts import Batch, Item
+from scrapy_itemgraph.urlfrontier.sizes import fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -197,7 +198,7 @@ def _put(info: Any, crawl: str, refetchable_from: int | None) -> PutURL | None:
     derived = key_of(url)
     key = key or derived
     metadata = {name: list(values.values) for name, values in info.metadata.items()}
-    if not (url and key and is_usable_key(key)) or _CONTROL.search(url):
+    if not (url and key and is_usable_key(key) and fits(info)) or _CONTROL.search(url):
         return None
     if not _is_storable(crawl, metadata):
         return None

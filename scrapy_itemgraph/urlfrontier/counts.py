@@ -10,7 +10,7 @@ from scrapy_itemgraph.model.frontier import Status
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from scrapy_itemgraph.model.frontier import PutURL
+    from scrapy_itemgraph.model.frontier import HandedURL, KnownURL, PutURL
 
 logger = logs.logger(__name__)
 
@@ -34,7 +34,12 @@ class Counts:
     known: int = 0
     ignored: int = 0
     completed: int = 0
+    malformed: int = 0  # messages, and calls whose metadata is no ASCII
+    unsent: int = 0  # URLs larger than what a client takes,
+    last_unsent: str = ""  # the last of which is this one
     _told: int = 0  # how many of them were told that cannot be stored
+    _told_malformed: int = 0  # likewise
+    _told_unsent: int = 0
 
     def take(self, put: PutURL | None) -> None:
         """Count a URL that came in; None: it cannot be stored."""
@@ -53,13 +58,33 @@ class Counts:
         elif put.refetchable_from == 0:
             self.completed += status is Status.OK
 
+    def keep_back(self, one: HandedURL | KnownURL) -> None:
+        """Count a URL that is not sent, for no client would take it."""
+        self.unsent += 1
+        self.last_unsent = f"{one.url:.200} of the queue {one.key:.200}"
+
     def tell_unusable(self) -> None:
-        """Say in the log how many URLs came in since the last time that cannot be stored."""
+        """Say in the log how much came in since the last time that cannot be used, or sent."""
+        if self.malformed > self._told_malformed:
+            logger.warning(
+                "Refused as INVALID_ARGUMENT: %s that are no messages of the API, or have text "
+                "that is not UTF-8, or metadata that is not ASCII",
+                many(self.malformed - self._told_malformed, "request"),
+            )
+            self._told_malformed = self.malformed
+        if self.unsent > self._told_unsent:
+            logger.warning(
+                "Not sent: %s of an older version with more metadata than a client takes (4 MB), "
+                "such as %s; scrapy itemgraph delete URL deletes one",
+                many(self.unsent - self._told_unsent, "URL"),
+                self.last_unsent,
+            )
+            self._told_unsent = self.unsent
         unusable = self.put_urls - self.discovered - self.known
         if unusable > self._told:
             logger.warning(
                 "Not stored, and acked as SKIPPED: %s without a host, with a control character or "
-                "too long, or with such a key or crawl",
+                "too long, or with such a key or crawl, or with more than 4 MB of metadata",
                 many(unusable - self._told, "URL"),
             )
             self._told = unusable

@@ -8,11 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.urlfrontier import calls, descriptors, v2, v3
 from scrapy_itemgraph.urlfrontier.calls import Calls
 from scrapy_itemgraph.urlfrontier.health import reflect
+from scrapy_itemgraph.urlfrontier.sizes import MOST_TAKEN
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -22,17 +24,18 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
     from scrapy_itemgraph.urlfrontier.access import Access
     from scrapy_itemgraph.urlfrontier.codec import Codec
+    from scrapy_itemgraph.urlfrontier.counts import Counts
     from scrapy_itemgraph.urlfrontier.descriptors import Method
     from scrapy_itemgraph.urlfrontier.health import Health
     from scrapy_itemgraph.urlfrontier.streams import Streams
     from scrapy_itemgraph.urlfrontier.tls import TlsFiles
 
-MESSAGE = 16 * 2**20  # bytes
+_ODD_METADATA = "metadata is ASCII, but for names that end with -bin"
 _PINGS = 5000  # milliseconds between two pings of a client, at least; those of some come after 10 s
 
 OPTIONS = (
-    ("grpc.max_receive_message_length", MESSAGE),
-    ("grpc.max_send_message_length", MESSAGE),
+    ("grpc.max_receive_message_length", MOST_TAKEN),
+    ("grpc.max_send_message_length", MOST_TAKEN),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", _PINGS),
 )
@@ -87,10 +90,13 @@ class Port:
         self.address = _listen(self.server, self._place)
 
     def answer(
-        self, graph: FrontierGraph, access: Access, streams: Streams, health: Health
+        self, graph: FrontierGraph, access: Access, streams: Streams, health: Health, counts: Counts
     ) -> None:
         """Have the calls of each path answered, of those who may make them."""
-        handlers = [_handler(one, access, Calls(graph, one.codec), streams) for one in self._paths]
+        handlers = [
+            _handler(one, access, Calls(graph, one.codec, counts), streams, counts)
+            for one in self._paths
+        ]
         self.server.add_generic_rpc_handlers(tuple(handlers))
         health.add_to(self.server)
 
@@ -138,7 +144,7 @@ def _why_not(place: Place) -> str:
 
 
 def _handler(
-    path: Path, access: Access, answers: Calls, streams: Streams
+    path: Path, access: Access, answers: Calls, streams: Streams, counts: Counts
 ) -> grpc.GenericRpcHandler:
     """Return what answers the calls of a path."""
     codec = path.codec
@@ -155,18 +161,40 @@ def _handler(
         },
         **{name: calls.outgoing(access, name, call) for name, call in outgoing.items()},
     }
-    handlers = {name: _method(codec.api.methods[name], call) for name, call in called.items()}
+    handlers = {
+        name: _method(codec.api.methods[name], call, counts) for name, call in called.items()
+    }
     return grpc.method_handlers_generic_handler(path.service, handlers)
 
 
-def _method(method: Method, call: Callable[..., Any]) -> Any:
+def _method(method: Method, call: Callable[..., Awaitable[Any]], counts: Counts) -> Any:
+    """Return how a method is answered; what is malformed is counted, and logs no traceback."""
+
+    def read(given: bytes) -> Any:
+        """Read a request; None: it is none."""
+        try:
+            return method.takes.FromString(given)
+        except DecodeError:
+            counts.malformed += 1
+            return None
+
+    async def answer(asked: Any, context: Any) -> Any:
+        if asked is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, calls.MALFORMED)
+        if any(
+            isinstance(one, str) and not one.isascii() for _, one in context.invocation_metadata()
+        ):
+            counts.malformed += 1
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, _ODD_METADATA)
+        return await call(asked, context)
+
     kinds = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
     }
     return kinds[method.takes_stream, method.gives_stream](
-        call,
-        request_deserializer=method.takes.FromString,
+        answer,
+        request_deserializer=read,
         response_serializer=method.gives.SerializeToString,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -82,6 +83,10 @@ def run(settings: Settings, terms: Terms, ready: Callable[[Served], None]) -> No
 
 async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], None]) -> None:
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+    # Metadata that is not UTF-8: gRPC logs a traceback of each, and the call is refused.
+    logging.getLogger("grpc._cython.cygrpc").addFilter(
+        lambda record: not str(record.msg).startswith("Invalid encoding")
+    )
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, stopping.set)
     async with AsyncExitStack() as ends:
@@ -94,7 +99,7 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
         await access.begin(terms.host)
         streams, health = Streams(graph, counts), Health(graph, ports.SERVICES)
         for port in listening:
-            port.answer(graph, access, streams, health)
+            port.answer(graph, access, streams, health, counts)
             if terms.reflects:
                 port.reflect()
         metrics = None

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError, InvalidDataError
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import cancelled, either
+from scrapy_itemgraph.urlfrontier.calls import MALFORMED
 from scrapy_itemgraph.urlfrontier.puts import IN_BATCHES, ITEMS, Gatherer, Stream
+from scrapy_itemgraph.urlfrontier.sizes import fits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -76,7 +78,10 @@ class Streams:
         try:
             while acks := await stream.acks():
                 for one in acks:
-                    await context.write(ack(one.name, one.said))
+                    answer = ack(one.name, one.said)
+                    if not fits(answer):
+                        raise InvalidDataError("an ID is longer than what a client takes (4 MB)")
+                    await context.write(answer)
                     stream.written(one)
             await reading
         finally:
@@ -91,6 +96,8 @@ class Streams:
 
         async def read() -> None:
             async for one in given:
+                if one is None:
+                    raise InvalidDataError(MALFORMED)
                 take(one)
                 await stream.room()
 
@@ -114,7 +121,12 @@ class Streams:
         try:
             while not self._is_stopping.is_set() and await sending.has_more():
                 for one in sending.unsent():
-                    await context.write(codec.handed(one))
+                    handed = codec.handed(one)
+                    if not fits(handed):
+                        self._counts.keep_back(one)
+                        await self._graph.handouts.put_off(one)
+                        continue
+                    await context.write(handed)
                     self._counts.get_urls += 1
                     sent += 1
         finally:

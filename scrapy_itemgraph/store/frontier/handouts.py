@@ -107,9 +107,10 @@ USED = text("""
         FOR NO KEY UPDATE OF x SKIP LOCKED))
 """)
 
-# Holds of URLs that were not sent, unless somebody else holds them by now.
+# Holds of URLs that were not sent, unless somebody else holds them by now; they are put off until
+# `later`, or not.
 GIVE_BACK = text("""
-    UPDATE work w SET not_before = NULL, tries = 0
+    UPDATE work w SET not_before = to_timestamp(CAST(:later AS bigint)), tries = 0
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:seconds AS bigint[]))
         AS back(item_id, task_id, until)
     WHERE w.item_id = back.item_id AND w.task_id = back.task_id AND w.token IS NULL
@@ -368,9 +369,9 @@ def _as_lists(metadata: Any) -> frontier.Metadata:
     }
 
 
-def give_back(connection: Connection, urls: Sequence[HandedURL]) -> None:
-    """End the holds of URLs that were not sent."""
+def give_back(connection: Connection, urls: Sequence[HandedURL], later: int | None = None) -> None:
+    """End the holds of URLs that were not sent; they are due at once, or `later`, in seconds."""
     ordered = sorted(urls, key=lambda one: (one.item_id, one.task_id))
     back = columns(ordered, items="item_id", tasks="task_id", seconds="until")
-    rows = connection.execute(GIVE_BACK, back)
+    rows = connection.execute(GIVE_BACK, {**back, "later": later})
     queues.wake(connection, {row.queue_id for row in rows})
