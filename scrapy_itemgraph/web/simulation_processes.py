@@ -90,7 +90,8 @@ class Simulations:
             has_ended = ended.done()
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.wait({reading, ended}, timeout=_READ_WITHIN)
+            left: set[asyncio.Future[Any]] = {reading, ended}
+            await asyncio.wait(left, timeout=_READ_WITHIN)
             if not reading.done():
                 logger.warning("A simulation left a process behind that has its output still")
             await cancelled([reading, ended, ending])
