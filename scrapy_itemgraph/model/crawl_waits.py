@@ -39,7 +39,8 @@ class Waits:
     """What decides whether a crawl runs: itself, and the living runners of its project.
 
     `into_state` is what brought it into its state, `resource_user` the crawl that has its resource,
-    `schedule` the number of the schedule that is due next, at `due_at`.
+    `schedule` the number of the schedule that is due next, at `due_at`. `left` names processes
+    whose runner is gone, `slots` says which websites of the crawl a worker of another crawl has.
     """
 
     crawl: ManagedCrawl
@@ -50,6 +51,8 @@ class Waits:
     resource_user: str | None
     schedule: int | None = None
     due_at: datetime | None = None
+    left: Sequence[str] = ()
+    slots: Sequence[str] = ()
 
 
 def refusal(runner: RunnerView, tag: str | None) -> str | None:
@@ -74,6 +77,12 @@ def sentences(given: Waits) -> Iterator[str]:
     if given.processes:
         several = "1 process runs" if given.processes == 1 else f"{given.processes} processes run"
         yield f"{several} it, of {one.concurrency} at most"
+    for process in given.left:
+        yield (
+            f"the runner of {process} is gone: the next runner of that host ends it, or kill it "
+            "there"
+        )
+    yield from given.slots
     if one.state is not State.ACTIVE:
         yield from _not_active(given)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,18 +69,31 @@ class OwnJob:
     worker_id: int | None
 
 
+class LeftJob(NamedTuple):
+    """A job whose runner is gone, and its process, if that was noted.
+
+    It `is_orphan` if its process has no living worker either.
+    """
+
+    job: int
+    crawl: str
+    host: str | None
+    process_id: int | None
+    is_orphan: bool
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What a runner found in a round: its jobs, and whether there is something else to be done.
 
-    `gone` are runners that are dead, `orphans` jobs whose runner and process are; `may_assign` and
+    `gone` are runners that are dead, `left` jobs whose runner is gone; `may_assign` and
     `may_preempt` say that a crawl waits for which a place is there, or could be, `is_due` that a
     schedule has come.
     """
 
     jobs: tuple[OwnJob, ...]
     gone: tuple[int, ...] = ()
-    orphans: tuple[int, ...] = ()
+    left: tuple[LeftJob, ...] = ()
     may_assign: bool = False
     may_preempt: bool = False
     is_due: bool = False

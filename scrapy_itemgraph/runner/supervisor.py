@@ -14,6 +14,7 @@ from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
 from scrapy_itemgraph.graph.runner_graph import RunnerGraph, first_news
 from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.runner import host, log_files
+from scrapy_itemgraph.runner.left_processes import LeftProcess
 from scrapy_itemgraph.runner.log_files import JobLog
 from scrapy_itemgraph.runner.process import Child
 from scrapy_itemgraph.tools import logs, wording
@@ -22,7 +23,7 @@ from scrapy_itemgraph.tools.async_tools import cancelled
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from scrapy_itemgraph.model.runners import Assigned, HostState, Look, OwnJob
+    from scrapy_itemgraph.model.runners import Assigned, HostState, LeftJob, Look, OwnJob
     from scrapy_itemgraph.runner.options import Options
 
 logger = logs.logger(__name__)
@@ -45,6 +46,7 @@ class Supervisor:
         self._graph = graph
         self._options = options
         self._children: dict[int, Child] = {}  # by place
+        self._left: set[int] = set()  # jobs whose runner is gone, and whose process is here
         self._tasks: set[asyncio.Task[None]] = set()
         self._signals = 0
         self._is_idle = False  # nothing runs, and nothing was there to be started
@@ -169,12 +171,40 @@ class Supervisor:
             buried = await self._graph.bury(found.gone)
             for name in buried:
                 logger.warning("The runner %s is gone; its crawls are started elsewhere", name)
-        if found.orphans:
-            await self._graph.end_orphans(found.orphans)
+        orphans = [one.job for one in found.left if not self._has_process(one) and one.is_orphan]
+        if orphans:
+            await self._graph.end_orphans(orphans)
         strays = [job for job in found.jobs if self._is_stray(job)]
         for job in strays:
             await self._graph.end(job.job, exit_code=None, reason="it was not started")
-        return bool(buried or found.orphans or strays)
+        return bool(buried or orphans or strays)
+
+    def _has_process(self, left: LeftJob) -> bool:
+        """Tell whether the process of a job is here still whose runner is gone; have it end."""
+        if left.job in self._left:
+            return True
+        process = LeftProcess.find(left)
+        if process is None:
+            return False
+        self._left.add(left.job)
+        self._run(self._end_left(left, process), f"end left job {left.job}")
+        return True
+
+    async def _end_left(self, left: LeftJob, process: LeftProcess) -> None:
+        seconds = self._options.stop_after.total_seconds()
+        logger.warning(
+            "The runner of job %d of the crawl %s is gone, and its process %d is not; that has %s "
+            "to end",
+            left.job,
+            left.crawl,
+            process.pid,
+            wording.format_period(seconds),
+            extra={"action": "job_left", "job": left.job, "crawl": left.crawl},
+        )
+        try:
+            await process.end(seconds)
+        finally:
+            self._left.discard(left.job)
 
     async def _awaken(self) -> bool:
         """Look now and then whether a crawl that had ended has work: a website was unblocked.

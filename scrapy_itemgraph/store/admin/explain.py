@@ -22,11 +22,12 @@ from scrapy_itemgraph.store.admin import (
     run_lists,
     task_counts,
 )
+from scrapy_itemgraph.store.admin.limit_holders import HOLDER, Holder, period
 from scrapy_itemgraph.store.admin.limit_names import limit_name
 from scrapy_itemgraph.store.admin.status import STATE
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.limits.sharing import STORED_TERMS, StoredTerms
-from scrapy_itemgraph.store.sql_conditions import SCHEDULE, seconds_since, seconds_until
+from scrapy_itemgraph.store.sql_conditions import SCHEDULE, seconds_since
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _FREES: dict[str, str] = {Hold.SKIPPED: "unskip", Hold.STASHED: "unstash"}
 _SHOWN_STEPS = 8  # pages of a path
-_SHORT = 10.0  # seconds that are told with a decimal
 
 # Every task of a crawl, and what is so of an item: its result, its work, and the slot of that. The
 # failures are the item's first (OFFSET 0): the planner might look through all of the task.
@@ -91,9 +91,7 @@ FACTS = text(f"""
 LIMITS = text(f"""
     SELECT t.name AS task, {STORED_TERMS},
         {seconds_since("l.last_at")} AS last_ago,
-        h.worker_id, h.units, h.is_exclusive, o.host, o.process_id, c.name AS crawl,
-        o.crawl_id = w.crawl_id AND h.until IS NULL AS is_own,
-        {seconds_until("h.until")} AS free_in
+        o.crawl_id = w.crawl_id AND h.until IS NULL AS is_own, {HOLDER}
     FROM work w
     JOIN queues q ON q.id = w.queue_id
     JOIN tasks t ON t.id = w.task_id
@@ -157,31 +155,12 @@ class _Facts(NamedTuple):
         return self.is_registered and not set(self.tags).isdisjoint(self.item_tags)
 
 
-class _Holder(NamedTuple):
-    """Who has some of a limit; `is_own` of the work's crawl, alive; `free_in` is of the dead."""
-
-    worker_id: int
-    units: int
-    is_exclusive: bool
-    host: str | None
-    process_id: int | None
-    crawl: str | None
-    is_own: bool | None
-    free_in: float | None
-
-    def __str__(self) -> str:
-        if self.host is None:
-            return f"worker {self.worker_id}"
-        process = f"process {self.process_id} on {self.host}"
-        return f"worker {self.worker_id} of the crawl {self.crawl!r} ({process})"
-
-
 @dataclass(frozen=True, slots=True)
 class _Limit(StoredTerms):
     """A limit that work keeps to, and who has some of it."""
 
     last_ago: float | None
-    holders: list[_Holder] = field(default_factory=list)
+    holders: list[Holder] = field(default_factory=list)
 
     def __str__(self) -> str:
         name = limit_name(self.kind, self.name)
@@ -237,11 +216,11 @@ def explain(
 def _limits(connection: Connection, item_id: int) -> dict[str, dict[int, _Limit]]:
     """Return the limits that the item's unclaimed work keeps to, by task and number."""
     limits: dict[str, dict[int, _Limit]] = defaultdict(dict)
-    width = len(_Holder._fields)
+    width = len(Holder._fields)
     for task, *row in connection.execute(LIMITS, {"item": item_id}):
         limit = _Limit(*row[:-width])
         limit = limits[task].setdefault(limit.id, limit)
-        holder = _Holder(*row[-width:])
+        holder = Holder(*row[-width:])
         if holder.worker_id is not None:
             limit.holders.append(holder)
     return limits
@@ -448,9 +427,9 @@ def _against_starting(limit: _Limit) -> Iterator[str]:
     dead = [holder for holder in others if holder.free_in is not None]
     alone = next((one for one in others if one.is_exclusive and one.free_in is None), None)
     if alone is not None:
-        yield f"{alone} has {limit} for itself, until it gives way or has no work of it"
+        yield f"{alone} has {limit} for itself, {alone.until}"
     elif dead and (terms.is_exclusive or any(holder.is_exclusive for holder in dead)):
-        wait = _period(max(holder.free_in or 0.0 for holder in dead))
+        wait = period(max(holder.free_in or 0.0 for holder in dead))
         yield f"{limit} is free in {wait}: {dead[0]} died, and its requests may still run"
     elif terms.concurrency is not None and sum(one.units for one in others) >= terms.concurrency:
         yield (
@@ -459,8 +438,8 @@ def _against_starting(limit: _Limit) -> Iterator[str]:
         )
     due = 0.0 if limit.last_ago is None else terms.gap - limit.last_ago
     if due > LOOKAHEAD:
-        every = _period(terms.mean_delay)
-        yield f"the next start in {limit} is due in {_period(due)}: one every {every}"
+        every = period(terms.mean_delay)
+        yield f"the next start in {limit} is due in {period(due)}: one every {every}"
 
 
 def _for_lack_of_workers(run: run_lists.RunLine | None) -> Iterator[str]:
@@ -474,7 +453,3 @@ def _for_starting(limit: _Limit) -> Iterator[str]:
     own = next((one for one in limit.holders if one.is_own and one.is_exclusive), None)
     if own is not None:
         yield f"{own} has {limit} for itself, and is the one to start it"
-
-
-def _period(seconds: float) -> str:
-    return f"{seconds:.1f}s" if 0 <= seconds < _SHORT else wording.format_period(seconds)

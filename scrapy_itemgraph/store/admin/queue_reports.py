@@ -8,6 +8,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.crawl_states import STATE_EVENTS, CrawlEvent, ManagedCrawl, State
 from scrapy_itemgraph.model.crawl_waits import RunnerView, Waits
+from scrapy_itemgraph.store.admin.limit_holders import HOLDER, Holder
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.registry.crawl_queue import managed
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
@@ -57,6 +58,15 @@ PROCESSES = text("""
     ORDER BY j.started_at, j.id
 """)
 
+LEFT = text(f"""
+    SELECT j.id, j.host, j.process_id
+    FROM jobs j LEFT JOIN runners r ON r.id = j.runner_id
+    LEFT JOIN processes p ON p.id = r.process_id
+    WHERE j.crawl_id = :crawl AND j.ended_at IS NULL AND j.started_at IS NOT NULL
+        AND j.origin = 'runner' AND (j.place IS NULL OR p.id IS NULL OR {IS_DEAD})
+    ORDER BY j.id
+""")  # noqa: S608 - our own condition
+
 RUNNERS = text(f"""
     SELECT r.name, r.tags, r.only_tagged, r.places, r.low, r.drains_since IS NOT NULL AS drains,
         (SELECT count(*) FROM places p
@@ -69,6 +79,19 @@ RUNNERS = text(f"""
     WHERE r.project = :project AND p.stopped_at IS NULL AND NOT {IS_DEAD}
     ORDER BY r.name
 """)  # noqa: S608 - our own condition
+
+# Websites for which a worker of a crawl waits, and which a worker of another crawl has.
+SLOTS_OF_OTHERS = text(f"""
+    SELECT l.name AS slot, false AS is_own, {HOLDER}
+    FROM processes own
+    JOIN holdings waits ON waits.worker_id = own.id AND waits.units = 0
+    JOIN limits l ON l.id = waits.limit_id AND l.kind = 'slot'
+    JOIN holdings h ON h.limit_id = l.id AND h.units > 0
+    JOIN processes o ON o.id = h.worker_id
+    JOIN crawls c ON c.id = o.crawl_id
+    WHERE own.crawl_id = :crawl AND own.stopped_at IS NULL AND o.crawl_id <> own.crawl_id
+    ORDER BY l.name, h.worker_id LIMIT 5
+""")  # noqa: S608 - our own columns
 
 USERS_OF_RESOURCE = text("""
     SELECT c.name FROM crawls own JOIN crawls c ON c.resource_id = own.resource_id
@@ -177,4 +200,13 @@ def waits(connection: Connection, name: str) -> Waits:
         resource_user=connection.execute(USERS_OF_RESOURCE, {"crawl": number}).scalar(),
         schedule=None if due is None else due.id,
         due_at=None if due is None else due.next_at,
+        left=tuple(
+            f"job {row.id} (process {row.process_id} on {row.host})"
+            for row in connection.execute(LEFT, {"crawl": number})
+        ),
+        slots=tuple(
+            f"it waits for the slot {slot!r}, which {holder} has, {holder.until}"
+            for slot, *columns in connection.execute(SLOTS_OF_OTHERS, {"crawl": number})
+            for holder in [Holder(*columns)]
+        ),
     )

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.crawl_states import Event
 from scrapy_itemgraph.model.jobs import Stop
-from scrapy_itemgraph.model.runners import Assigned, Look, OwnJob
+from scrapy_itemgraph.model.runners import Assigned, LeftJob, Look, OwnJob
 from scrapy_itemgraph.postgres import engine, server_clock
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.columns import typed
@@ -206,7 +206,7 @@ JOBS = text("""
     FROM places p JOIN jobs j ON j.id = p.job_id WHERE p.runner_id = :runner ORDER BY p.number
 """)
 
-# The dead among runners that nobody noted to be gone, and jobs that nobody runs any more.
+# The dead among runners that nobody noted to be gone, and jobs of runners that are gone.
 GONE = text(f"""
     SELECT r.id FROM runners r LEFT JOIN processes p ON p.id = r.process_id
     WHERE r.id <> :runner
@@ -215,10 +215,12 @@ GONE = text(f"""
         AND (p.id IS NULL OR {IS_SURELY_DEAD})
 """)  # noqa: S608 - our own condition
 
-ORPHANS = text(f"""
-    SELECT j.id FROM jobs j LEFT JOIN processes p ON p.id = j.worker_id
+LEFT = text(f"""
+    SELECT j.id AS job, c.name AS crawl, j.host, j.process_id,
+        p.id IS NULL OR {IS_SURELY_DEAD} AS is_orphan
+    FROM jobs j JOIN crawls c ON c.id = j.crawl_id LEFT JOIN processes p ON p.id = j.worker_id
     WHERE j.ended_at IS NULL AND j.started_at IS NOT NULL AND j.origin = 'runner'
-        AND j.place IS NULL AND (p.id IS NULL OR {IS_SURELY_DEAD})
+        AND j.place IS NULL
 """)  # noqa: S608 - our own condition
 
 HAS_FREE = text("""
@@ -288,7 +290,7 @@ def look(connection: Connection, runner_id: int, process_id: int) -> Look | None
     return Look(
         jobs=tuple(jobs),
         gone=tuple(connection.execute(GONE, untrusted).scalars()),
-        orphans=tuple(connection.execute(ORPHANS, untrusted).scalars()),
+        left=tuple(typed(connection.execute(LEFT, untrusted), LeftJob)),
         may_assign=is_wanted or (runner.starts and _locked_waits(connection, runner, here)),
         # Nothing that a free place could have is better than what runs.
         may_preempt=_is_misplaced(connection, runner, here)

@@ -15,6 +15,7 @@ from support import proxies, queued, servers
 from support.projects import until
 
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model.crawl_waits import sentences
 
 # Pages one at a time; or a process that is stuck in `__init__`, where Scrapy hears no SIGINT.
 PAGES = """
@@ -87,6 +88,61 @@ def test_a_better_crawl_takes_a_place_and_the_other_goes_on_where_it_was(project
     assert {hits for hit, hits in site.hits.items() if hit.startswith("/slow/")} == {1}
     assert queued.replayed(project, sticks=0).counts["preempted"] == 1
     queued.end(project, runner, sticks=0)
+
+
+# Processes that take no notice of the SIGTERM which they get as their runner dies: one before it
+# registered, and one that runs.
+DEAF = """
+import signal, time
+
+class S(scrapy.Spider):
+    name = "s"
+
+    def __init__(self, stuck="", **given):
+        super().__init__(**given)
+        if stuck and not os.path.exists("again"):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            open("again", "w").close()
+            time.sleep(600)
+
+    async def start(self):
+        if not os.path.exists("again"):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            open("again", "w").close()
+            while True:
+                await asyncio.sleep(1)
+        return
+        yield
+"""
+
+
+@pytest.mark.parametrize("stuck", ["", "before it registered"])
+def test_a_process_that_outlives_its_runner_is_ended_before_the_next_begins(project, stuck):
+    """The next runner of the host goes down the ladder; two processes never run at once."""
+    project.write("import os\n" + DEAF)
+    queued.add(project, "a", arguments={"stuck": stuck} if stuck else {})
+    killed = queued.work(project, "--name", "one")
+    until((project.directory / "again").exists, lambda: project.log(killed))
+    until(lambda: project.rows("SELECT 1 FROM jobs WHERE process_id IS NOT NULL"))
+    ((job, deaf),) = project.rows("SELECT id, process_id FROM jobs")
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    with ItemGraph.open(project.url) as graph:
+        until(lambda: "is gone: the next runner" in " ".join(sentences(graph.queue.explain("a"))))
+    assert queued.is_alive(deaf)
+
+    run = project.finish(queued.work(project, "--name", "two", "--once", "--stop-after", "1s"))
+
+    assert run.code == 0, run.log
+    assert f"its process {deaf} is not" in run.log
+    assert f"Process {deaf} has not ended; it is killed" in run.log
+    assert not queued.is_alive(deaf)
+    assert [state for _, state, _ in queued.jobs(project)] == ["temporary-error", "completed"]
+    ((ended,), (began,)) = (
+        project.rows(f"SELECT ended_at FROM jobs WHERE id = {job}")[0],
+        project.rows(f"SELECT min(started_at) FROM jobs WHERE id > {job}")[0],
+    )
+    assert ended <= began
 
 
 def test_a_frozen_runner_does_not_act_on_what_it_lost(project, site):

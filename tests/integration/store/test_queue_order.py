@@ -103,12 +103,13 @@ class Chance:
             return
         if found.gone:
             runners.bury(self.connection, found.gone, runner, name)
-        job_ends.end_orphans(self.connection, found.orphans, by=name)
+        orphans = [one.job for one in found.left if one.is_orphan]
+        job_ends.end_orphans(self.connection, orphans, by=name)
         while found.may_preempt and places.preempt(self.connection, runner, process):
             pass
         if found.may_assign:
             places.assign(self.connection, runner, process, "h")
-        if not (found.gone or found.orphans or found.may_preempt or found.may_assign):
+        if not (found.gone or orphans or found.may_preempt or found.may_assign):
             assert self.replay.read(self.connection).left(name, now) == []
             self.idle += 1
 

@@ -9,10 +9,17 @@ from support.graphs import LEASE, SLOT, Crawl
 from support.limits_set import HOUR, a_limit, declare, film_crawl, hold, shown, used
 
 from scrapy_itemgraph.model import limits
+from scrapy_itemgraph.model.crawl_waits import sentences
 from scrapy_itemgraph.model.limits import SlotFeedback, Terms, Use
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store.admin import explain, limit_changes, limit_reports, status
+from scrapy_itemgraph.store.admin import (
+    explain,
+    limit_changes,
+    limit_reports,
+    queue_reports,
+    status,
+)
 from scrapy_itemgraph.store.limits import holdings
 from scrapy_itemgraph.store.registry import runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
@@ -234,6 +241,38 @@ def test_a_slot_of_another_crawl_is_explained(connection):
     assert own.is_eligible
     assert own.reasons[1].endswith(
         "has the slot 'a.example' for itself, and is the one to start it"
+    )
+
+
+def test_who_has_a_website_and_is_silent_is_explained(connection):
+    """A worker whose event loop hangs keeps its slots until its lease is over: that is said."""
+    crawl = Crawl.of(connection)
+    crawl.work("A")
+    films = film_crawl(crawl)
+    hold(crawl)
+    hold(films)
+    connection.execute(
+        sa.text(
+            "UPDATE processes SET seen_at = clock_timestamp() - interval '40 seconds', "
+            "lease_until = clock_timestamp() + interval '25.5 seconds' WHERE id = :worker"
+        ),
+        {"worker": crawl.worker},
+    )
+    connection.execute(
+        sa.text(
+            "UPDATE crawls SET state = 'active', project = 'p', queued_at = now(), concurrency = 1 "
+            "WHERE name = 'films'"
+        )
+    )
+
+    (reason,) = why(films, "F").reasons
+    said = list(sentences(queue_reports.waits(connection, "films")))
+
+    who = f"worker {crawl.worker} of the crawl 'books' (process 1 on here)"
+    assert reason.startswith(f"{who} has the slot 'a.example' for itself, and gave no sign of life")
+    assert reason.endswith("it is taken for dead in 25s if it gives none")
+    assert any(
+        one.startswith(f"it waits for the slot 'a.example', which {who} has") for one in said
     )
 
 
