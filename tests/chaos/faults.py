@@ -17,6 +17,7 @@ from support import moved_clocks
 
 from chaos.field import CLOCK, DISK, HOSTS, LEASE, PROXIED, Watch, until
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model.rules import PageRule
 
 if TYPE_CHECKING:
     import random
@@ -180,6 +181,16 @@ def kill_postgres(field: Field, _: Strike) -> None:
 
 
 @fault
+def kill_postgres_as_it_starts(field: Field, strike: Strike) -> None:
+    """Kill -9 of the postmaster, and of those that are started in its place, at once."""
+    for _ in range(strike.choice.randint(2, 4)):
+        before = field.postmaster()
+        field.signal_postgres(signal.SIGKILL, pause=0.0)
+        until(lambda before=before: field.postmaster() not in {None, before})  # type: ignore[misc]
+    field.progress()  # it answers again
+
+
+@fault
 def stop_postgres_at_once(field: Field, _: Strike) -> None:
     """Shut down immediately, so that the next start recovers."""
     field.signal_postgres(signal.SIGQUIT)
@@ -241,6 +252,28 @@ def disable_tasks(field: Field, strike: Strike) -> None:
     field.replace(
         *(worker for worker in field.workers if "Closing spider" in field.project.log(worker))
     )
+
+
+@fault
+def change_rules(field: Field, strike: Strike) -> None:
+    """Change rules and apply them, again and again; they are about no page of the crawl."""
+    with ItemGraph.open(field.url, crawl="s") as graph:
+        for number in range(strike.choice.randint(2, 8)):
+            match = f"/nowhere/{number}"
+            graph.rules.add(PageRule(match=match, skip=True), by="chaos")
+            graph.rules.apply()
+            time.sleep(strike.choice.uniform(0, 0.5))
+            graph.rules.remove(match, by="chaos")
+
+
+@fault
+def widen_tables(field: Field, strike: Strike) -> None:
+    """Have workers go on under a newer schema: tables get a column more, and lose it again."""
+    for change in ("ADD COLUMN chaos int", "DROP COLUMN chaos"):
+        for table in ("work", "items", "results", "attempts"):
+            with field.connect() as connection:
+                connection.execute(f"ALTER TABLE {table} {change}")
+        time.sleep(strike.lasts())
 
 
 @fault

@@ -224,12 +224,18 @@ class Field:
         processes = [worker.pid for worker in self.workers]
         return self.ask(COMMITTED, self.over_at, processes) == len(processes)
 
-    def signal_postgres(self, number: int) -> None:
-        """Send a signal to the postmaster; we start it again, as any process that uses it does."""
+    def postmaster(self) -> int | None:
+        """Return the process of PostgreSQL; None: it is being started."""
         pid = self.directory / ".scrapy/itemgraph/cluster/postmaster.pid"
+        with suppress(OSError, ValueError, IndexError):
+            return int(pid.read_text().split()[0])
+        return None
+
+    def signal_postgres(self, number: int, pause: float = 0.1) -> None:
+        """Send a signal to the postmaster; we start it again, as any process that uses it does."""
         with suppress(psutil.NoSuchProcess):
-            psutil.Process(int(pid.read_text().split()[0])).send_signal(number)
-        time.sleep(0.1)
+            psutil.Process(self.postmaster()).send_signal(number)
+        time.sleep(pause)
 
     def backup(self) -> Path:
         """Make a backup of the database, while workers work."""

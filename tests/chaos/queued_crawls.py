@@ -77,7 +77,7 @@ RUNNERS = {
     "only": ("--processes", "1", "--tag", "proxy", "--only-tagged"),
 }
 TAGS = (None, None, None, "big", "gpu", "proxy")
-AIMS = {"process": 5.0, "runner": 10.0, "all": 10.0}
+AIMS = {"process": 5.0, "runner": 10.0, "all": 10.0, "deaf": 30.0}
 STALLED = 600.0  # seconds without an end of a crawl
 ROUND = 0.5  # seconds until what has died is started again
 
@@ -99,7 +99,7 @@ class Field:
                 self.runners[name] = queued.work(self.project, "--name", name, *options)
 
     def kill(self, what: str) -> None:
-        """Kill a process, a runner, or all."""
+        """Kill a process, a runner, or all; "deaf": a runner whose processes hear no SIGTERM."""
         rows = self.project.rows(
             "SELECT r.name, p.number, j.id, j.process_id FROM places p "
             "JOIN runners r ON r.id = p.runner_id JOIN jobs j ON j.id = p.job_id "
@@ -108,15 +108,19 @@ class Field:
         self.choice.shuffle(rows)
         if what == "process":
             rows = rows[:1]
-        elif what == "runner":
+        elif what in {"runner", "deaf"}:
             rows = [row for row in rows if row[0] == rows[0][0]]
         ((now,),) = self.project.rows("SELECT clock_timestamp()")
+        if what == "deaf":  # a process that is stopped ends by SIGKILL alone
+            for *_, process in rows:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGSTOP)
         if what != "process":
             for name in {row[0] for row in rows}:
                 with suppress(ProcessLookupError):
                     self.runners[name].kill()
         for *_, process in rows:
-            if what != "runner":
+            if what not in {"runner", "deaf"}:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
         if rows:
