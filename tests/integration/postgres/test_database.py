@@ -506,6 +506,20 @@ def test_only_states_of_the_server_say_that_it_is_unavailable(connection, state,
         connection.exec_driver_sql(RAISE.format(state))
 
 
+@pytest.mark.parametrize("state", ["57P01", "57P02", "57P03"])
+def test_a_start_waits_for_a_server_that_says_that_it_goes_or_comes(connection, state):
+    """Only a server that speaks says so, so that its address is right."""
+    with (
+        pytest.raises(DatabaseUnavailableError) as away,
+        errors.translated(),
+        connection.begin_nested(),
+    ):
+        connection.exec_driver_sql(RAISE.format(state))
+
+    assert engines.Starting(60.0).goes_on(away.value)
+    assert not engines.Starting(0.0).goes_on(away.value)
+
+
 def test_a_value_that_an_index_refuses_fails_its_execution_alone(database):
     """What a check let through and PostgreSQL refuses does not hold up the batch it came in."""
     long = "".join(uuid.uuid4().hex for _ in range(150))
