@@ -11,7 +11,6 @@ import itertools
 import random
 import time
 from contextlib import AsyncExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.exc import DBAPIError
@@ -27,11 +26,12 @@ from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
 
     from sqlalchemy import Connection, Engine
 
-    from scrapy_itemgraph.postgres.async_engine import AsyncEngine
+    from scrapy_itemgraph.postgres.async_engine import AsyncConnection, AsyncEngine
 
 logger = logs.logger(__name__)
 
@@ -127,21 +127,9 @@ class Transactions:
                 crawls.share_crawl(connection, self.crawl_id)
             return function(connection, *args, **kwargs)
 
-        return await self.patiently(self._hot(within) if hot else within)
+        return await self.patiently(within, hot=hot)
 
-    def _hot(self, function: Callable[[Connection], T]) -> Callable[[Connection], T]:
-        """Return a function that does the same with flat plans, and pipelined."""
-
-        def within(connection: Connection) -> T:
-            with pipelining.pipelined(
-                connection, partial(self.watchdog.answered, connection)
-            ) as hot:
-                engines.hot_path(hot)
-                return function(hot)
-
-        return within
-
-    async def patiently(self, function: Callable[[Connection], T]) -> T:
+    async def patiently(self, function: Callable[[Connection], T], *, hot: bool = False) -> T:
         """Run a function; again after what passes, and for a while without a server."""
         if self._given_up is not None:
             raise self._given_up
@@ -154,8 +142,8 @@ class Transactions:
         while True:
             try:
                 await self._recover()
-                return await self._answer(within)
-            except (apply.MovedNamesError, _NewServerError):
+                return await self._answer(within, hot=hot)
+            except (apply.MovedNamesError, _NewServerError, pipelining.OtherServerError):
                 continue
             except DBAPIError as error:
                 if not errors.is_passing(error):
@@ -197,7 +185,7 @@ class Transactions:
                 raise _NewServerError
             return function(connection)
 
-        return await self._answer(self._hot(within) if hot else within)
+        return await self._answer(within, hot=hot)
 
     async def numbered(self, function: Callable[[Connection, int], T]) -> T:
         """Run a function that is told how often it has begun before, with flat plans, pipelined.
@@ -205,7 +193,7 @@ class Transactions:
         Unless that is 0, the answer to a commit may have been lost, and its work be done.
         """
         begun = itertools.count()
-        return await self.patiently(self._hot(lambda connection: function(connection, next(begun))))
+        return await self.patiently(lambda connection: function(connection, next(begun)), hot=True)
 
     async def when_up(self, function: Callable[[Connection], T], *, is_known: bool) -> T:
         """Run the first function of a start: a server that is known is waited for.
@@ -225,10 +213,10 @@ class Transactions:
                 self._say_once_that_we_wait(error)
                 await asyncio.sleep(engines.START_PAUSE)
 
-    async def _answer(self, function: Callable[[Connection], T]) -> T:
+    async def _answer(self, function: Callable[[Connection], T], *, hot: bool = False) -> T:
         """Run a function once, and say it where the database answers again."""
         with errors.translated(self.engine.url):
-            answer = await self.once(function)
+            answer = await self.once(function, hot=hot)
         if self._is_cut_off:
             self._is_cut_off = False
             self._answers.set()
@@ -241,8 +229,10 @@ class Transactions:
         await asyncio.sleep(least)
         await happens(self._answers, longest - least)
 
-    async def once(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Run a function once.
+    async def once(
+        self, function: Callable[..., T], *args: Any, hot: bool = False, **kwargs: Any
+    ) -> T:
+        """Run a function once; `hot` as `call` says.
 
         Raises:
             DatabaseUnavailableError: when there was no answer for longer than the patience.
@@ -253,13 +243,20 @@ class Transactions:
                 async with AsyncExitStack() as stack:
                     async with asyncio.timeout(None) as attempt.connecting:
                         await stack.enter_async_context(self._room)
-                        connection = await stack.enter_async_context(self.engine.begin())
+                        connection = await stack.enter_async_context(
+                            self._pipelined() if hot else self.engine.begin()
+                        )
                     attempt.connected(connection)
                     return await connection.run_sync(function, *args, **kwargs)
             except (DBAPIError, TimeoutError):
                 if attempt.is_over:
                     raise DatabaseUnavailableError(self.watchdog.sentence(attempt)) from None
                 raise
+
+    def _pipelined(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        # Nothing runs on another server before `recover` has: the server itself skips it.
+        server = None if self._next_server is not None else self._server
+        return pipelining.transaction(self.engine, server, self.watchdog.answered)
 
     def _say_once_that_we_wait(self, error: DatabaseUnavailableError) -> None:
         if not self._is_cut_off:

@@ -159,7 +159,7 @@ class Commits:
         def write(connection: Connection) -> None:
             stored_flights.write_alone(connection, self._own.id, pairs)
 
-        await self._transactions.call(write)
+        await self._transactions.call(write, hot=True)
 
     async def _save_session(
         self, cookies: Sequence[Cookie], state: Mapping[str, str | None]

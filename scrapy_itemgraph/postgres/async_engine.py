@@ -42,6 +42,8 @@ class AsyncConnection:
 class AsyncEngine:
     """Connections of a pool; events are those of its `sync_engine`."""
 
+    longest_idle = 0.0  # seconds after which the server ends an idle transaction; 0: never
+
     def __init__(self, url: sa.URL, **options: Any) -> None:
         self.url = url
         self.sync_engine = sa.create_engine(url.set(drivername=_DRIVER), **options)

@@ -47,26 +47,37 @@ NO_TRANSACTION_TIMEOUT = """\
 CASE WHEN current_setting('transaction_timeout', true) IS NOT NULL
         THEN set_config('transaction_timeout', '0', true) END"""
 
+# Which server and database: when it was started, and where a table is stored.
+_WHERE = """\
+concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()),
+        pg_relation_filepath(to_regclass('crawls')))"""
+
+START = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
 # What every transaction relies on, whatever the server, database or role have as default: psycopg
 # reads moments and periods in one style alone, and a null in an array may be the text NULL.
 BEGIN = f"""\
 SELECT pg_backend_pid(), CAST(extract(epoch FROM clock_timestamp()) AS float8) AS told,
-    set_config('synchronous_commit', 'on', true),
-    set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO, MDY', true),
-    set_config('IntervalStyle', 'postgres', true), set_config('array_nulls', 'on', true),
-    set_config('extra_float_digits', '1', true), {NO_TRANSACTION_TIMEOUT},
-    set_config('lock_timeout', '{{lock:.0f}}', true),
-    set_config('statement_timeout', '0', true),
-    set_config('idle_in_transaction_session_timeout', '{{idle:.0f}}', true),
-    concat_ws(' ', extract(epoch FROM pg_postmaster_start_time()),
-        pg_relation_filepath(to_regclass('crawls'))) AS server"""  # noqa: S608 - our own text
+    concat(set_config('synchronous_commit', 'on', true),
+        set_config('TimeZone', 'UTC', true), set_config('DateStyle', 'ISO, MDY', true),
+        set_config('IntervalStyle', 'postgres', true), set_config('array_nulls', 'on', true),
+        set_config('extra_float_digits', '1', true), {NO_TRANSACTION_TIMEOUT},
+        set_config('lock_timeout', '{{lock:.0f}}', true),
+        set_config('statement_timeout', '0', true),
+        set_config('idle_in_transaction_session_timeout', '{{idle:.0f}}', true)) AS settings,
+    {_WHERE} AS server"""  # noqa: S608 - our own text
 
 # Plans that do not depend on statistics (docs/decisions; trials P2).
 HOT_PATH = """\
-SELECT set_config(name, 'off', true)
+SELECT count(set_config(name, 'off', true))
 FROM unnest(ARRAY['enable_seqscan', 'enable_bitmapscan', 'enable_hashjoin', 'enable_mergejoin',
     'enable_sort', 'jit']) AS flat(name)"""
 
+# An error where it is not this process of this server. What follows it in a pipeline is skipped.
+OTHER_SERVER = "itemgraph: another server"
+SAME_SERVER = f"""\
+CASE WHEN pg_backend_pid() = CAST(%(process)s AS int) AND {_WHERE} = CAST(%(server)s AS text)
+        THEN 0 ELSE CAST(concat('{OTHER_SERVER} ', pg_backend_pid()) AS int) END"""
 
 COMMAND_PATIENCE = 30  # seconds that a command waits for a server that is starting or stopping,
 QUIET_WAIT = 3  # and those of them after which it says so
@@ -110,8 +121,10 @@ def async_engine(
     """
     parsed = urls.normalised(url)
     engine = AsyncEngine(parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed))
-    sa.event.listen(engine.sync_engine, "begin", partial(_set_up_transaction, idle=longest_idle))
+    engine.longest_idle = longest_idle
+    sa.event.listen(engine.sync_engine, "begin", partial(_begin_transaction, idle=longest_idle))
     _listen(engine.sync_engine, ServerClock(hears_always=True))
+    sa.event.listen(engine.sync_engine, "connect", _begin_by_ourselves)
     return engine
 
 
@@ -223,6 +236,11 @@ def _set_up_connection(clock: ServerClock, _: Any, record: sa.pool.ConnectionPoo
     record.info[USED] = time.monotonic()
 
 
+def _begin_by_ourselves(dbapi_connection: Any, _: sa.pool.ConnectionPoolEntry) -> None:
+    """Have psycopg begin no transaction: it would wait for the answer to that alone."""
+    dbapi_connection.autocommit = True
+
+
 def _check_connection(
     dialect: sa.Dialect, dbapi_connection: Any, record: sa.pool.ConnectionPoolEntry, _: Any
 ) -> None:
@@ -252,10 +270,19 @@ def _has_input(driver: Any) -> bool:
 def _set_up_transaction(connection: sa.Connection, idle: float = 0.0, lock: float = 0.0) -> None:
     begin = BEGIN.format(idle=idle * 1000, lock=lock * 1000)
     asked = time.monotonic()
-    row = connection.exec_driver_sql(begin).one()
-    connection.info[CLOCK].note(row.told, asked, time.monotonic())
-    connection.info[PROCESS], connection.info[SERVER] = row[0], row.server
-    connection.info[USED] = asked
+    note_begun(connection.info, connection.exec_driver_sql(begin).one(), asked)
+
+
+def _begin_transaction(connection: sa.Connection, idle: float) -> None:
+    connection.exec_driver_sql(START)
+    _set_up_transaction(connection, idle=idle)
+
+
+def note_begun(info: dict[Any, Any], row: Any, asked: float) -> None:
+    """Keep what the answer to BEGIN says of the server; `asked` is a moment of `time.monotonic`."""
+    info[CLOCK].note(row.told, asked, time.monotonic())
+    info[PROCESS], info[SERVER] = row[0], row.server
+    info[USED] = asked
 
 
 def _leave_standby(context: sa.engine.ExceptionContext) -> None:

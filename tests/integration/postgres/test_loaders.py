@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.loaders import EARLIEST, LATEST
-from scrapy_itemgraph.postgres.pipelining import pipelined
+from scrapy_itemgraph.postgres.pipelining import transaction
 
 MOMENTS = {
     "infinity": LATEST,
@@ -46,12 +46,8 @@ def test_what_python_cannot_say_is_read_as_the_nearest_value(database, kind, kno
         engine = engines.async_engine(database)
         async with engine.begin() as connection:
             found = await connection.run_sync(read, kind, known)
-
-            def piped(sync):
-                with pipelined(sync) as pipeline:
-                    return read(pipeline, kind, known)
-
-            found_in_pipeline = await connection.run_sync(piped)
+        async with transaction(engine) as connection:
+            found_in_pipeline = await connection.run_sync(read, kind, known)
         await engine.dispose()
         return found, found_in_pipeline
 

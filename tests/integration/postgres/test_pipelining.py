@@ -19,7 +19,7 @@ from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import backend_activity, event_loop, pipelining
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.postgres.pipelining import pipelined
+from scrapy_itemgraph.postgres.pipelining import transaction
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
@@ -31,18 +31,22 @@ WRONG = sa.text("SELECT 1 / CAST(:number AS int)")
 
 @pytest.fixture
 def within(database):
-    """Return a function that runs another in a pipelined transaction of an event loop."""
+    """Return a function that runs another in a pipelined transaction of an event loop.
+
+    That is the second one of its connection, whose server is known and not asked for first.
+    """
 
     def run(function, *, cancelled_after=None):
-        def piped(connection):
-            with pipelined(connection) as pipe:
-                return function(pipe)
-
         async def main():
             engine = engines.async_engine(database, pool_size=1)
             try:
-                async with asyncio.timeout(cancelled_after), engine.begin() as connection:
-                    return await connection.run_sync(piped)
+                async with transaction(engine) as connection:
+                    server = connection.sync_connection.info[engines.SERVER]
+                async with (
+                    asyncio.timeout(cancelled_after),
+                    transaction(engine, server) as connection,
+                ):
+                    return await connection.run_sync(function)
             finally:
                 async with engine.begin() as connection:  # the only one is still good
                     assert (
@@ -64,12 +68,15 @@ def numbered(connection, *statements):
     return [answer.scalar_one() for answer in answers]
 
 
-def test_a_statement_that_the_socket_does_not_take_at_once_is_sent_to_its_end(within):
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_statement_that_the_socket_does_not_take_at_once_is_sent_to_its_end(within, is_begun):
     """The rest of it is sent before its answer is waited for, which would never come."""
     size = 20 * 2**20
     long = sa.text("SELECT length(CAST(:text AS text))")
 
     def send(connection):
+        if is_begun:
+            connection.wait()
         first = connection.execute(long, {"text": "x" * size}).scalar_one()
         connection.execute(long, {"text": "x" * size})  # whose answer nobody reads
         return first
@@ -82,16 +89,14 @@ def test_statements_are_done_in_the_order_in_which_they_are_sent(within):
     assert within(lambda c: numbered(c, QUICK, SLOW, QUICK, SLOW)) == [0, 1, 2, 3]
 
 
-def test_without_a_loop_each_is_done_at_once(engine):
-    """Commands and tests run the same functions on connections that block."""
-    with engine.begin() as connection, pipelined(connection) as same:
-        assert same is connection
-
-
 def test_its_sender_goes_on_while_postgresql_works(within):
-    """The server is at work on a statement when the next is sent, and when it is not waited for."""
+    """The server is at work on a statement when the next is sent, and when it is not waited for.
+
+    What is sent before the first answer goes with the beginning of the transaction.
+    """
 
     def work(connection):
+        connection.wait()
         answer = connection.execute(SLOW, {"number": 5})
         is_at_work = backend_activity.is_waiting(connection.connection.driver_connection)
         return is_at_work, answer.scalar_one()
@@ -115,6 +120,7 @@ def test_a_server_that_is_not_asked_further_is_idle_in_its_transaction(within, e
     state = "SELECT state FROM pg_stat_activity WHERE pid = %(pid)s"
 
     def work(connection):
+        connection.wait()
         connection.execute(QUICK, {"number": 1})
         pid = connection.info[engines.PROCESS]
         with engine.connect() as beside:
@@ -194,7 +200,7 @@ def test_a_connection_that_is_lost_is_said_to_be(database, statement, then):
         engine = engines.async_engine(database, pool_size=1)
         try:
             with pytest.raises(sa.exc.DBAPIError) as found:
-                async with engine.begin() as connection:
+                async with transaction(engine) as connection:
                     await connection.run_sync(work)
             assert found.value.connection_invalidated
             async with engine.begin() as connection:
@@ -203,9 +209,8 @@ def test_a_connection_that_is_lost_is_said_to_be(database, statement, then):
             await engine.dispose()
 
     def work(connection):
-        with pipelined(connection) as pipe:
-            pipe.exec_driver_sql(statement)
-            pipe.exec_driver_sql(then).rowcount  # noqa: B018 - it waits
+        connection.exec_driver_sql(statement)
+        connection.exec_driver_sql(then).rowcount  # noqa: B018 - it waits
 
     assert asyncio.run(main()) == 7
 
@@ -220,7 +225,7 @@ def test_a_connection_that_cannot_leave_its_pipeline_is_given_up(database, caplo
 
     async def once(engine):
         with pytest.raises(error or sa.exc.DBAPIError) as found:
-            async with engine.begin() as connection:
+            async with transaction(engine) as connection:
                 await connection.run_sync(work)
         if not error:
             assert found.value.connection_invalidated
@@ -228,11 +233,10 @@ def test_a_connection_that_cannot_leave_its_pipeline_is_given_up(database, caplo
             return await connection.run_sync(sa.Connection.scalar, QUICK, {"number": 7})
 
     def work(connection):
-        with pipelined(connection) as pipe:
-            process = pipe.exec_driver_sql("SELECT pg_backend_pid()").scalar()
-            os.kill(process, signal.SIGTERM)
-            if error:
-                raise error
+        process = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar()
+        os.kill(process, signal.SIGTERM)
+        if error:
+            raise error
 
     async def main():
         engine = engines.async_engine(database, pool_size=1)
@@ -243,6 +247,63 @@ def test_a_connection_that_cannot_leave_its_pipeline_is_given_up(database, caplo
 
     asyncio.run(main())
     assert not caplog.records
+
+
+def test_nothing_is_done_where_the_transaction_does_not_begin(database, engine, monkeypatch):
+    """What went with a BEGIN that the server refused is not done by itself, nor is the commit."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE noted (number int)")
+    insert = sa.text("INSERT INTO noted VALUES (:number)")
+
+    async def main():
+        one = engines.async_engine(database, pool_size=1)
+        try:
+            async with transaction(one) as connection:
+                server = connection.sync_connection.info[engines.SERVER]
+            monkeypatch.setattr(pipelining, "START", "BEGIN ISOLATION LEVEL NONE")
+            async with transaction(one, server) as connection:
+                await connection.run_sync(lambda c: c.execute(insert, {"number": 1}))
+        finally:
+            await one.dispose()
+
+    with pytest.raises(sa.exc.DBAPIError, match="syntax error"):
+        asyncio.run(main())
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM noted").scalar_one() == 0
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("other", [{engines.SERVER: "another"}, {engines.PROCESS: 1}])
+def test_nothing_is_done_on_another_server(database, engine, monkeypatch, other, is_read):
+    """The server itself skips what was sent with the beginning; the next time it is asked first."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE noted (number int)")
+    insert = sa.text("INSERT INTO noted VALUES (:number)")
+
+    def work(connection):
+        answer = connection.execute(insert, {"number": 1})
+        return answer.rowcount if is_read else None
+
+    async def main():
+        one = engines.async_engine(database, pool_size=1)
+        try:
+            async with transaction(one) as connection:
+                info = connection.sync_connection.info
+                server = info[engines.SERVER]
+            info.update(other)  # as if a pooler, or a promotion, led elsewhere now
+            with monkeypatch.context() as patch:
+                patch.setattr(pipelining.PipelinedConnection, "_is_own_process", lambda _: True)
+                with pytest.raises(pipelining.OtherServerError):
+                    async with transaction(one, info[engines.SERVER]) as connection:
+                        await connection.run_sync(work)
+            async with transaction(one, server) as connection:
+                assert connection.sync_connection.info[engines.SERVER] == server
+        finally:
+            await one.dispose()
+
+    asyncio.run(main())
+    with engine.begin() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM noted").scalar_one() == 0
 
 
 def test_who_is_cancelled_leaves_nothing_under_way(within):
