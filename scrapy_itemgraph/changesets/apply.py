@@ -45,6 +45,7 @@ from scrapy_itemgraph.store import (
     scraped_items,
     set_aside,
 )
+from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.columns import columns
 from scrapy_itemgraph.store.urls import marks
 from scrapy_itemgraph.store.worklist import claims, refresh
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.operations import Changeset, Operation
     from scrapy_itemgraph.model.work import Claim, Note, Pair
     from scrapy_itemgraph.store.registry.crawls import SharedCrawl
+    from scrapy_itemgraph.store.slots import SentLimits
 
 __all__ = ["MovedNamesError", "answered", "apply"]
 
@@ -99,6 +101,7 @@ def apply(
     running = [c for c in changesets if c.claim is None or c.outcome not in _KEPT]
     tasks = send_tasks(connection, crawl.id)
     freed = _give_back(connection, kept, crawl)
+    sent_slots = _send_slots(connection, running)
     ended = _end(connection, [c.claim for c in running if c.claim is not None])
     running = [c for c in running if c.claim is None or c.claim.token in ended]
     carried = [c.operations for c in running if _applies(c)]
@@ -115,6 +118,7 @@ def apply(
         size=len(operations),
         run=crawl.run,
         is_from_outside=is_from_outside,
+        sent_slots=sent_slots,
     )
     if taken is not None:
         operations = _unsettled(connection, state, operations, taken.as_of(crawl.names_freed))
@@ -145,6 +149,12 @@ def apply(
     clear_gradually(connection, state.new, state.owners, state.stored_owners, state.candidates)
     clear_gradually(connection, state.reserved, state.taken, state.items)
     return applied
+
+
+def _send_slots(connection: Connection, running: Sequence[Changeset]) -> SentLimits | None:
+    """Ask for the slots of the claims, to which most of what they found goes, if they found any."""
+    slots = {c.claim.slot for c in running if c.claim is not None and c.operations}
+    return stored_slots.send_slots(connection, slots) if slots else None
 
 
 def _unsettled(

@@ -178,7 +178,7 @@ def slot_numbers(
     """Return the numbers of the slots of what is written, by name."""
     slots = {item.slot for item in gradually(connection, changed)}
     slots.update(new.slot for new in gradually(connection, state.new.values()))
-    return stored_slots.intern_slots(connection, slots)
+    return stored_slots.intern_slots(connection, slots, state.sent_slots)
 
 
 def _write_items(

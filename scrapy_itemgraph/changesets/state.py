@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.due_times import Expiry
     from scrapy_itemgraph.model.operations import CreateItem, Operation
     from scrapy_itemgraph.model.work import Pair
+    from scrapy_itemgraph.store.slots import SentLimits
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -310,7 +311,7 @@ class State:
     changed that. `taken` are names that somebody has, whoever that is. `turn` is the place of the
     changeset that runs in the batch, from 0: each has a moment of its own, for merges keep what is
     later. `is_from_outside` tells that the batch came over HTTP, `is_marking` that the operation
-    that runs marks its items so.
+    that runs marks its items so. `sent_slots` asks for slots that may be needed.
     """
 
     crawl_id: int
@@ -321,6 +322,7 @@ class State:
     turn: int = 0
     is_from_outside: bool = False
     is_marking: bool = False
+    sent_slots: SentLimits | None = None
     owners: MutableMapping[str, int | None] = field(init=False)
     items: dict[int, Item] = field(default_factory=dict)
     new: MutableMapping[int, New] = field(default_factory=dict)

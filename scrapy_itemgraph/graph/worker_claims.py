@@ -63,24 +63,37 @@ class WorkerClaims:
         """Claim work, and the limits that it keeps to; nothing where this worker is to stop."""
         tokens = stored_claims.new_tokens(budget.most)
 
-        def claim(connection: Connection, before: int) -> ClaimResult:
-            if before:
+        def claim(connection: Connection, begun: int) -> ClaimResult:
+            if begun:
                 crawls.share_crawl(connection, self._crawl_id)
                 stored_claims.unclaim(connection, tokens, self._own.id)
                 holdings.keep_only(connection, self._own.id, budget.rooms)
-            known = stored_claims.before_claim(connection, self._crawl_id, self._own.id)
+            # All of it is sent before any answer is read: each wait is a round trip.
+            before_claim = stored_claims.send_before_claim(connection, self._crawl_id, self._own.id)
+            wishes = self._job.send(connection)
+            admission = self._limits.admission(budget)
+            tasks = self._callbacks.tasks
+            sent = stored_claims.send(
+                connection,
+                crawl_id=self._crawl_id,
+                worker_id=self._own.id,
+                tasks=tasks,
+                limit=budget.most,
+                alone=budget.alone,
+                admission=admission,
+            )
+            known = stored_claims.read_before_claim(before_claim)
             self.has_cookies = known.has_cookies
             self._commits.see_freed(known.names_freed)
             self._job.see(known.crawl_state)
             self._depths.are_tracked = known.tracks_depth
-            if known.others_log_in or self._job.order(connection) is not None:
+            if known.others_log_in or self._job.order(connection, wishes) is not None:
                 return ClaimResult()
-            admission = self._limits.admission(budget)
             claims = stored_claims.claim(
                 connection,
                 crawl_id=self._crawl_id,
                 worker_id=self._own.id,
-                tasks=self._callbacks.tasks,
+                tasks=tasks,
                 tokens=tokens,
                 limit=budget.most,
                 alone=budget.alone,
@@ -88,6 +101,7 @@ class WorkerClaims:
                 in_flight=budget.in_flight,
                 ruleset_id=known.ruleset_id,
                 tracks_depth=known.tracks_depth,
+                sent=sent,
             )
             grants = tuple(admission.grants.values())
             return ClaimResult(claims=claims, grants=grants, again_in=admission.again_in)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model.jobs import StopOrder
 from scrapy_itemgraph.store import crawl_events
@@ -13,7 +13,7 @@ from scrapy_itemgraph.store.registry import crawl_starts, jobs
 from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
     from scrapy_itemgraph.connections.identity import Identity
     from scrapy_itemgraph.connections.transactions import Transactions
@@ -104,9 +104,16 @@ class WorkerJob:
             self.number = await self._call(self._make)
         return order
 
-    def order(self, connection: Connection) -> StopOrder | None:
-        """Return the same in a transaction that is open, and make no job."""
-        wishes = jobs.wishes(connection, self._own.id) if self.is_steered else None
+    def send(self, connection: Connection) -> CursorResult[*tuple[Any, ...]] | None:
+        """Ask for what `order` needs; None where nobody steers the crawl, as far as is known."""
+        return jobs.send_wishes(connection, self._own.id) if self.is_steered else None
+
+    def order(
+        self, connection: Connection, sent: CursorResult[*tuple[Any, ...]] | None = None
+    ) -> StopOrder | None:
+        """Return the same in a transaction that is open, and make no job; `sent` is of `send`."""
+        answer = sent or self.send(connection)
+        wishes = None if answer is None else jobs.wishes(answer)
         if wishes is None:
             return None
         is_superseded = self.is_of_runner and wishes.job is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
@@ -12,9 +12,10 @@ from scrapy_itemgraph.store.columns import columns
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
     Key = tuple[str, str]  # kind and name
+    SentLimits = CursorResult[*tuple[Any, ...]]
 
 FIND_LIMITS = text("""
     SELECT l.kind, l.name, l.id
@@ -40,10 +41,23 @@ def intern_limits(connection: Connection, keys: Iterable[Key]) -> dict[Key, int]
     return _interned(connection, sorted(set(keys)))
 
 
-def intern_slots(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """Do so for slots, by their names, of which a page may link to a great many."""
+def send_slots(connection: Connection, names: Iterable[str]) -> SentLimits:
+    """Ask for slots that may be needed; `intern_slots` takes the answer."""
+    return _send(connection, [("slot", name) for name in sorted(set(names))])
+
+
+def intern_slots(
+    connection: Connection, names: Iterable[str], sent: SentLimits | None = None
+) -> dict[str, int]:
+    """Do so for slots, by their names, of which a page may link to a great many.
+
+    `sent` is what `send_slots` returned.
+    """
+    wanted = set(names)
     numbers: dict[str, int] = {}
-    for part in sorted_chunks(connection, set(names)):
+    if sent is not None and wanted:
+        numbers = {name: number for _, name, number in sent if name in wanted}
+    for part in sorted_chunks(connection, wanted - numbers.keys()):
         found = _interned(connection, [("slot", name) for name in part])
         numbers.update((name, number) for (_, name), number in found.items())
     return numbers
@@ -67,5 +81,8 @@ def _interned(connection: Connection, wanted: list[Key]) -> dict[Key, int]:
 def _find(connection: Connection, keys: list[Key]) -> dict[Key, int]:
     if not keys:
         return {}
-    rows = connection.execute(FIND_LIMITS, columns(keys, kinds=0, names=1))
-    return {(kind, name): number for kind, name, number in rows}
+    return {(kind, name): number for kind, name, number in _send(connection, keys)}
+
+
+def _send(connection: Connection, keys: list[Key]) -> SentLimits:
+    return connection.execute(FIND_LIMITS, columns(keys, kinds=0, names=1))

@@ -6,7 +6,7 @@ that somebody else started makes its own, and ends it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Any
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
 LOST = "its process died"
 
@@ -178,9 +178,14 @@ def _end(connection: Connection, worker_ids: Sequence[int], state: JobState, rea
         notify.tell_runners(connection)
 
 
-def wishes(connection: Connection, worker_id: int) -> Wishes | None:
+def send_wishes(connection: Connection, worker_id: int) -> CursorResult[*tuple[Any, ...]]:
+    """Ask what people and runners want of a worker; `wishes` reads the answer."""
+    return connection.execute(WISHES, {"worker": worker_id})
+
+
+def wishes(answer: CursorResult[*tuple[Any, ...]]) -> Wishes | None:
     """Return what people and runners want of a worker; None where the worker is not there."""
-    row = connection.execute(WISHES, {"worker": worker_id}).first()
+    row = answer.first()
     if row is None:
         return None
     at: datetime | None = row.at

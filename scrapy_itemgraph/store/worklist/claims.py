@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -17,13 +17,13 @@ from scrapy_itemgraph.store.queues import wake
 from scrapy_itemgraph.store.sql_conditions import IS_STOPPED
 from scrapy_itemgraph.store.worklist import refresh
 from scrapy_itemgraph.store.worklist.admission import Admission
-from scrapy_itemgraph.store.worklist.pick_work import OpenKind, WorkSearch
+from scrapy_itemgraph.store.worklist.pick_work import OpenKind, SentTurns, WorkSearch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
     from scrapy_itemgraph.model.limits import SlotTerms
     from scrapy_itemgraph.model.tasks import RegisteredTask
@@ -130,6 +130,35 @@ BEFORE_CLAIM = text("""
 """)
 
 
+class Sent(NamedTuple):
+    """What a claim asks for before it reads any answer."""
+
+    search: WorkSearch
+    lives: CursorResult[*tuple[Any, ...]]
+    kinds: CursorResult[*tuple[Any, ...]]
+    turns: SentTurns | None
+
+
+def send(
+    connection: Connection,
+    *,
+    crawl_id: int,
+    worker_id: int,
+    tasks: Mapping[int, RegisteredTask],
+    limit: int,
+    alone: bool = False,
+    admission: Admission | None = None,
+) -> Sent:
+    """Ask for what a claim has to know first, so that nothing of it is waited for alone."""
+    search = WorkSearch(connection, crawl_id, worker_id, admission or Admission())
+    return Sent(
+        search,
+        sql_conditions.send_lives(connection, worker_id),
+        _send_kinds(connection, crawl_id, worker_id, tasks),
+        None if alone else search.send_turns(limit),
+    )
+
+
 def claim(
     connection: Connection,
     *,
@@ -143,6 +172,7 @@ def claim(
     in_flight: InFlight | None = None,
     ruleset_id: int | None = None,
     tracks_depth: bool = False,
+    sent: Sent | None = None,
 ) -> list[Claim]:
     """Claim up to `limit` pieces of work, round robin over the crawl's queues.
 
@@ -151,21 +181,29 @@ def claim(
     call, one for each claim that it may make; left out they are drawn here. Without `admission`
     nothing is limited. `in_flight` says which of the claims are in flight once this is committed;
     without it none of them is. They keep to the rules of `ruleset_id`. Where the crawl
-    `tracks_depth`, each says how deep its page is.
+    `tracks_depth`, each says how deep its page is. `sent` is what `send` returned for the same
+    crawl, worker, tasks, limit and admission.
     """
-    lives = sql_conditions.send_lives(connection, worker_id)
-    admission = admission or Admission()
+    sent = sent or send(
+        connection,
+        crawl_id=crawl_id,
+        worker_id=worker_id,
+        tasks=tasks,
+        limit=limit,
+        alone=alone,
+        admission=admission,
+    )
+    admission = sent.search.admission
+    is_alive = sent.lives.first() is not None
     kinds = [
         kind
-        for kind in open_kinds(connection, crawl_id, worker_id, tasks)
+        for kind in typed(sent.kinds, OpenKind)
         if admission.is_open(kind.task_id, kind.limit_ids)
     ]
-    if lives.first() is None:
+    if not is_alive or not kinds:
         return []
-    if not kinds:
-        return []
-    search = WorkSearch(connection, crawl_id, worker_id, kinds, admission)
-    found = search.suspect() if alone else search.find(limit)
+    search = replace(sent.search, kinds=kinds)
+    found = search.suspect() if alone else search.find(limit, sent.turns)
     claims = _take(
         connection, found, worker_id, tokens or new_tokens(len(found)), tasks, ruleset_id=ruleset_id
     )
@@ -219,10 +257,16 @@ def open_kinds(
     connection: Connection, crawl_id: int, worker_id: int, tasks: Mapping[int, RegisteredTask]
 ) -> list[OpenKind]:
     """Return the kinds of work that a worker with these tasks may claim now."""
+    return typed(_send_kinds(connection, crawl_id, worker_id, tasks), OpenKind)
+
+
+def _send_kinds(
+    connection: Connection, crawl_id: int, worker_id: int, tasks: Mapping[int, RegisteredTask]
+) -> CursorResult[*tuple[Any, ...]]:
     definitions = [one.definition for one in tasks.values()]
     given = {"crawl": crawl_id, "worker": worker_id, "tasks": list(tasks)}
     given["definitions"] = definitions
-    return typed(connection.execute(OPEN_KINDS, given), OpenKind)
+    return connection.execute(OPEN_KINDS, given)
 
 
 def _take(
@@ -363,7 +407,19 @@ class BeforeClaim(NamedTuple):
 
 def before_claim(connection: Connection, crawl_id: int, worker_id: int) -> BeforeClaim:
     """Return what a worker has to know of its crawl before it claims."""
-    row = connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id}).one()
+    return read_before_claim(send_before_claim(connection, crawl_id, worker_id))
+
+
+def send_before_claim(
+    connection: Connection, crawl_id: int, worker_id: int
+) -> CursorResult[*tuple[Any, ...]]:
+    """Ask for the same; `read_before_claim` reads the answer."""
+    return connection.execute(BEFORE_CLAIM, {"crawl": crawl_id, "worker": worker_id})
+
+
+def read_before_claim(answer: CursorResult[*tuple[Any, ...]]) -> BeforeClaim:
+    """Read the answer to `send_before_claim`."""
+    row = answer.one()
     return BeforeClaim(
         has_cookies=row.has_cookies,
         others_log_in=row.others_log_in,

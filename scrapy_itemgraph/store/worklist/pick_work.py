@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from sqlalchemy import text
 
@@ -21,9 +21,11 @@ from scrapy_itemgraph.store.worklist.admission import Beside, WorkRow
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
     from scrapy_itemgraph.store.worklist.admission import Admission, Window
+
+SentTurns: TypeAlias = "Sequence[CursorResult[*tuple[Any, ...]]]"
 
 _ROUNDS = 10
 _SUSPECTS = 10
@@ -110,14 +112,17 @@ class WorkSearch:
     connection: Connection
     crawl_id: int
     worker_id: int
-    kinds: Sequence[OpenKind]
     admission: Admission
+    kinds: Sequence[OpenKind] = ()
 
-    def find(self, limit: int) -> list[WorkRow]:
-        """Return locked candidates in the order in which they should start."""
-        looked_for = max(limit, 2)  # A single queue is told from the first of several.
+    def find(self, limit: int, sent: SentTurns | None = None) -> list[WorkRow]:
+        """Return locked candidates in the order in which they should start.
+
+        `sent` is what `send_turns` has asked for already.
+        """
+        looked_for = _looked_for(limit)
         for _ in range(_ROUNDS):
-            live = self._turns(looked_for)
+            live, sent = self._turns(looked_for, sent or self.send_turns(limit)), None
             if not live:
                 self.admission.look_again(queues.next_turn(self.connection, self.crawl_id))
                 return []
@@ -141,19 +146,21 @@ class WorkSearch:
         slots = {row.queue_id: row.slot_id for row in rows}
         return self._admitted([WorkRow(*work) for *work, _, _ in rows], slots, 1, {})
 
-    def _turns(self, limit: int) -> list[Turn]:
-        """Return queues, those first that were not looked into for the longest."""
+    def send_turns(self, limit: int) -> SentTurns:
+        """Ask for the queues whose turn it is; no kinds are needed for that."""
         admission = self.admission
-        given = {"crawl": self.crawl_id, "limit": limit}
-        slots = admission.own
-        own = [] if not slots else self._rows(OWN_TURNS, **given, own=slots, worker=self.worker_id)
-        others = self._rows(TURNS, **given, passed_over=admission.passed_over)
-        live = sorted([*own, *others], key=lambda row: row.next_at)[:limit]
-        admission.meet({row.slot_id: row.slot for row in live})
-        return live
+        given = {"crawl": self.crawl_id, "limit": _looked_for(limit)}
+        statements = [(TURNS, {**given, "passed_over": admission.passed_over})]
+        if slots := admission.own:
+            statements.insert(0, (OWN_TURNS, {**given, "own": slots, "worker": self.worker_id}))
+        return [self.connection.execute(*statement) for statement in statements]
 
-    def _rows(self, statement: Any, **given: Any) -> list[Turn]:
-        return typed(self.connection.execute(statement, given), Turn)
+    def _turns(self, limit: int, sent: SentTurns) -> list[Turn]:
+        """Return queues, those first that were not looked into for the longest."""
+        found = [row for answer in sent for row in typed(answer, Turn)]
+        live = sorted(found, key=lambda row: row.next_at)[:limit]
+        self.admission.meet({row.slot_id: row.slot for row in live})
+        return live
 
     def _shares(self, turns: Sequence[Turn], limit: int) -> dict[int, int]:
         """Return how much work of each kind is worth looking at, by queue, in their order."""
@@ -225,6 +232,11 @@ class WorkSearch:
             {row.item_id: row.is_exclusive for row in standing},
             set(items) - free,
         )
+
+
+def _looked_for(limit: int) -> int:
+    """Return how many queues to look for: a single one is told from the first of several."""
+    return max(limit, 2)
 
 
 def _round_robin(heads: Sequence[WorkRow], queues: Sequence[int]) -> list[WorkRow]:

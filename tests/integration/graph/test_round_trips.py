@@ -64,4 +64,4 @@ def test_claims_and_commits_wait_for_few_round_trips(database):
 
     # The first claim takes the limit of the slot, too, and each connection is asked once where
     # it leads to.
-    assert counts[-1] == {"claim": 7, "note": 1, "commit": 7}
+    assert counts[-1] == {"claim": 4, "note": 1, "commit": 6}
