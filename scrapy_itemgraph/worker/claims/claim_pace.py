@@ -13,6 +13,7 @@ from scrapy_itemgraph.model.limits import LOOKAHEAD
 _REST = 0.1  # seconds between two claims, while more than half of what was in hand is left
 _LESS = 0.8  # of a batch that was enough for the time in which the next one was claimed
 _MEMORY = 1.0  # seconds over which the rate is averaged
+_NEWEST = 0.25  # share of the last claim in the average of how long they take
 _LONGEST_REST, _LONGEST_AHEAD = 0.5, 1.0  # of one of many workers
 
 
@@ -24,7 +25,8 @@ class ClaimPace:
     keep work from other processes: so they grow with the rate, and where claims take so long that
     this worker runs dry meanwhile. Without that many workers on a server at its limit would claim a
     little each, wait, and be slow for that alone. One of many workers looks further ahead, so that
-    all of them together claim no more often.
+    all of them together claim no more often. Where the database is far away, a claim begins while
+    there is enough in hand for the time that it takes.
     """
 
     least: int
@@ -36,17 +38,33 @@ class ClaimPace:
     _times: float = 1.0  # as much as the rate asks for
     _ahead: float = LOOKAHEAD  # seconds
     _rest: float = _REST
+    _takes: float = 0.0  # seconds from the begin of a claim to its answer, averaged
 
     @property
     def batch(self) -> int:
-        """How many requests to have in hand that have not started."""
-        return min(self.most, int(max(self.least, self._rate * self._ahead) * self._times))
+        """How many requests to have in hand that have not started, and to claim at most."""
+        ahead = self._ahead + self._takes
+        return min(self.most, int(max(self.least, self._rate * ahead) * self._times))
+
+    @property
+    def meanwhile(self) -> int:
+        """How many requests are handed out while a claim is under way."""
+        return min(self.batch, int(self._rate * self._takes))
+
+    @property
+    def enough(self) -> int:
+        """With how many requests in hand no claim is needed: with more than this."""
+        return max(self.batch // 2, self.meanwhile)
 
     def due_in(self, in_hand: int, now: float) -> float:
         """Return in how many seconds to claim again; 0 once half of what was in hand is gone."""
-        if in_hand <= self._in_hand // 2:
+        if in_hand <= max(self._in_hand // 2, self.meanwhile):
             return 0.0
         return max(0.0, self._claimed_at + self._rest - now)
+
+    def answered(self, seconds: float) -> None:
+        """Take note of how long a claim took, from the question to its answer."""
+        self._takes += (min(seconds, _LONGEST_AHEAD) - self._takes) * _NEWEST
 
     def claimed(
         self,

@@ -98,7 +98,7 @@ class Claimer:
 
     def _room(self) -> int:
         batch, unhanded = self.pace.batch, len(self.ready)
-        if self._is_dry or unhanded > batch // 2 or not self._is_running:
+        if self._is_dry or unhanded > self.pace.enough or not self._is_running:
             return 0
         if self.ready.is_holding:
             return 0
@@ -108,8 +108,9 @@ class Claimer:
         if self.gate.held_up:  # pages in hand may be waiting for something of a blocked slot
             scraping = sum(execution.is_scraping for execution in self.active.working)
             held -= min(scraping, _MOST_HELD_UP)
+        gone = min(unhanded, self.pace.meanwhile)  # before the answer is there
         most = self.crawler.settings.getint("CONCURRENT_REQUESTS") + batch
-        return min(batch - unhanded, most - held)
+        return min(batch - unhanded, most - held) + gone
 
     def _rest(self) -> float:
         """Return in how many seconds to claim again; 0 for at once."""
@@ -182,6 +183,7 @@ class Claimer:
                 self.ready.end_claim()
                 raise
             limiters.take(result.grants, asked_at)
+            self.pace.answered(time.monotonic() - asked_at)
         self._look_again(asked_at + soonest - time.monotonic())
         if result.again_in is not None:
             self._look_again(result.again_in)

@@ -48,7 +48,8 @@ class ReadyRequests:
     _picked: list[tuple[Any, Leg]] = field(default_factory=list)  # a transaction is putting them
     _is_claiming: bool = False  # a claim may be putting some of its own
     _has_missed: bool = False  # meanwhile nothing else could be
-    _since: int = 0  # handed out since the last ones were put in flight
+    _since: int = 0  # handed out since the last ones were picked to be put in flight
+    _written: int = 0  # of these, before the transaction that is writing began
     handed_out: int = 0
     is_holding: bool = False
     starved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -138,6 +139,7 @@ class ReadyRequests:
         self._picked = self._pick(max(self._free(), int(is_starved)))
         if not self._picked:
             return None
+        self._written = self._since
         return self._in_flight() | _pairs(leg.execution for _, leg in self._picked)
 
     def end_writing(self, *, is_written: bool) -> None:
@@ -148,7 +150,7 @@ class ReadyRequests:
             if leg.is_open:
                 self.push(request, leg)
         if is_written:
-            self._since = 0
+            self._since -= self._written  # what was handed out meanwhile, the next one replaces
         self._tell_engine()
 
     def begin_claim(self) -> InFlight | None:

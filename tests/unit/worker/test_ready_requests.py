@@ -141,6 +141,22 @@ def test_ahead_goes_as_much_as_was_handed_out_since_the_last_time():
     assert len(written) == 5 + 1 + 5  # one may start, for it was asked for
 
 
+def test_what_is_handed_out_while_a_transaction_writes_is_replaced_by_the_next():
+    """Where each takes long, the engine would else get no more than what one puts in flight."""
+    crawl = Crawl(concurrency=4)
+    crawl.begin(*map(a_claim, range(1, 60)))
+    crawl.write()
+    crawl.popped()
+    crawl.write()
+
+    crawl.ready.begin_writing(is_starved=True)
+    handed_out = len(crawl.popped())
+    crawl.ready.end_writing(is_written=True)
+
+    assert handed_out == 6
+    assert len(crawl.write()) == 5 + 6 + 1 + 6
+
+
 def test_claims_that_are_in_flight_start_at_once():
     """The others wait until a transaction puts them in flight."""
     crawl = Crawl(concurrency=4)

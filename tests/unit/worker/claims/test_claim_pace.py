@@ -68,3 +68,31 @@ def test_one_of_many_workers_claims_more_and_more_rarely():
     assert many.batch == pytest.approx(100, abs=1)
     assert few.due_in(15, 9.0) == pytest.approx(0.1)
     assert many.due_in(15, 9.0) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("takes", "enough", "batch"), [(0.0, 30, 60), (0.2, 50, 100), (0.4, 80, 100)]
+)
+def test_a_claim_begins_while_there_is_enough_for_the_time_that_it_takes(takes, enough, batch):
+    """So a worker whose database is far away does not run dry each time."""
+    pace = ClaimPace(least=25, most=100)
+
+    for second in range(40):
+        pace.answered(takes)
+        pace.claimed(batch, 200 * second, float(second))
+
+    assert pace.batch == pytest.approx(batch, abs=1)
+    assert pace.enough == pytest.approx(enough, abs=1)
+    assert pace.due_in(pace.enough, 39.0) == 0
+    assert pace.due_in(pace.enough + 2, 39.0) > 0
+
+
+def test_a_slow_worker_leaves_work_to_others_however_long_claims_take():
+    """What it hands out while a claim is under way is little, and so is what it claims."""
+    pace = ClaimPace(least=25, most=100)
+
+    for second in range(40):
+        pace.answered(0.4)
+        pace.claimed(25, 5 * second, float(second))
+
+    assert (pace.batch, pace.enough) == (25, 12)
