@@ -17,7 +17,7 @@ READYBENCH := $(VENVBENCH)/.ready
 PARALLEL ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-newest test-user test-companions test-matrix test-plans model chaos soak soak-frontier fuzz lint types bench bench-growing bench-scale bench-cockpit bench-pages bench-depth bench-frontier bench-frontier-scale bench-parts clean
+.PHONY: help demo compiled test test-fast test-reactor test-edge test-edges test-newest test-user test-companions test-matrix test-plans model chaos soak soak-frontier fuzz lint types bench bench-growing bench-far bench-scale bench-cockpit bench-pages bench-depth bench-frontier bench-frontier-scale bench-parts clean
 
 help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 17
@@ -136,6 +136,9 @@ bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes doc
 
 bench-growing: $(READY) ## 1 to 64 workers that wait for pages, on one server, and through PgBouncer
 	$(BIN)/python -u tests/benchmarks/bench_growing.py $(BENCH)
+
+bench-far: $(READY) ## crawls whose database is 0, 2, 20 and 60 ms away (BENCH="--rounds 1 --checkouts ../before,.")
+	$(BIN)/python -u tests/benchmarks/bench_far.py $(BENCH)
 
 bench-scale: $(READY) ## ten thousand and ten million items side by side, after churn, under a held snapshot (a night)
 	$(BIN)/python -u tests/benchmarks/bench_scale.py $(BENCH)
