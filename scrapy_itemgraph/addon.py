@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 import scrapy
@@ -65,15 +63,6 @@ _COMPONENTS: tuple[tuple[str, type, int], ...] = (
 
 class RefusedError(ConfigurationError):
     """A start that the settings make impossible; its message has been logged."""
-
-    @property
-    def __traceback__(self) -> None:
-        """Nothing: the message says it all."""
-        return None
-
-    @__traceback__.setter
-    def __traceback__(self, value: object) -> None:
-        """Keep nothing: context managers assign it."""
 
 
 class _SaidAlready(logging.Filter):
@@ -142,23 +131,22 @@ class Addon:
             )
 
     def _refuse(self, message: str, *, goes_on: bool) -> None:
-        """Say what is wrong in one line, and have Scrapy exit with 1, without another word.
+        """Say in one line what is wrong, and have Scrapy exit with 1, without another word.
 
-        A command that only looks at pages goes on. Where no log is written, stderr has the line.
+        A command that only looks at pages goes on.
         """
-        logger.error("%s", message, extra={"action": "refused"})
-        if not logs.is_heard(logger, logging.ERROR):
-            print(f"scrapy-itemgraph: {wording.one_line(message)}", file=sys.stderr)  # noqa: T201
+        logs.error(logger, message, action="refused")
         if goes_on:
             return
-        if _is_in_task():
-            named = logging.getLogger("asyncio")
-            if not any(isinstance(one, _SaidAlready) for one in named.filters):
-                named.addFilter(_SaidAlready())
-            self._crawler.spider = None  # or Scrapy 2.14 exits with 0
-            raise RefusedError(message) from None
-        # Nothing keeps Twisted from printing the error of a Deferred that nobody handles.
-        scrapy_internals.make_engine_by(self._crawler, self._no_engine)
+        if scrapy_internals.is_of_process():
+            # Nothing keeps Twisted from printing the error of a Deferred that nobody handles.
+            scrapy_internals.make_engine_by(self._crawler, self._no_engine)
+            return
+        named = logging.getLogger("asyncio")
+        if not any(isinstance(one, _SaidAlready) for one in named.filters):
+            named.addFilter(_SaidAlready())
+        self._crawler.spider = None  # or Scrapy 2.14 exits with 0
+        raise RefusedError(message) from None
 
     def _no_engine(self) -> Any:
         self._crawler.spider = None  # Scrapy takes this for a failed start
@@ -198,13 +186,6 @@ def _warn_of_version(version: tuple[int | str, ...]) -> None:
             ".".join(map(str, NEWEST_SCRAPY)),
             extra={"action": "scrapy_untested"},
         )
-
-
-def _is_in_task() -> bool:
-    try:
-        return asyncio.current_task() is not None
-    except RuntimeError:  # no loop runs
-        return False
 
 
 def _check(settings: BaseSettings) -> None:

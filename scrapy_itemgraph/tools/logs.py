@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from decimal import Decimal
 from typing import Any
@@ -38,6 +39,13 @@ def is_heard(logger: logging.Logger, level: int) -> bool:
             return True
         one = one.parent if one.propagate else None
     return False
+
+
+def error(logger: logging.Logger, message: str, *, action: str) -> None:
+    """Log an error that ends a process; where nobody writes a log, stderr has its message."""
+    logger.error("%s", message, extra={"action": action})
+    if not is_heard(logger, logging.ERROR):
+        print(f"scrapy-itemgraph: {one_line(message)}", file=sys.stderr)  # noqa: T201
 
 
 def _writes(handler: logging.Handler, level: int) -> bool:

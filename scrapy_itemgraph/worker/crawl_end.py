@@ -41,7 +41,7 @@ class CrawlEnd:
         if self.failure is not None:
             return
         self.failure = message
-        logger.error("%s", message, extra={"action": "crawl_failed"})
+        logs.error(logger, message, action="crawl_failed")
         self.over.set()
 
     def stop(self, reason: str) -> None:

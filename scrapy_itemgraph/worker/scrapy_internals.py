@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from scrapy import Spider
+from scrapy.crawler import CrawlerProcess
 from scrapy.extensions import feedexport
 from scrapy.spidermiddlewares.depth import DepthMiddleware
 from scrapy.spiders import CrawlSpider
@@ -46,6 +47,19 @@ def given_arguments(crawler: Crawler) -> dict[str, Any] | None:
             return {**places, **here["kwargs"]}
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def is_of_process() -> bool:
+    """Tell whether a `CrawlerProcess` starts the crawl, whose Deferred nobody handles as a rule.
+
+    To be called by what its `crawl` calls. It reads the locals of that: 2.14 to 2.19.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), CrawlerProcess):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
 
 
 def make_engine_by(crawler: Crawler, make: Callable[[], Any]) -> None:
@@ -143,6 +157,15 @@ def limit_active_by(downloader: Any, held_up: Callable[[], int]) -> None:
         return bool(needs_backout()) and active >= downloader.total_concurrency
 
     downloader.needs_backout = is_full
+
+
+def around_closing(engine: Any, around: Callable[..., Awaitable[None]]) -> None:
+    """Have `around(method, reason=...)` called as soon as somebody closes the spider.
+
+    `ExecutionEngine.close_spider_async`, through which Scrapy closes every spider, whatever for.
+    It is called at once, and awaited later: 2.14 to 2.19.
+    """
+    engine.close_spider_async = partial(around, engine.close_spider_async)
 
 
 # The downloader

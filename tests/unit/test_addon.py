@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 
 from scrapy_itemgraph import addon
-
-
-def test_a_refusal_passes_through_context_managers():
-    """Context managers set the traceback of what passes through them; a refusal lets them."""
-
-    @contextmanager
-    def around():
-        yield
-
-    with pytest.raises(addon.RefusedError, match=r"^no$"), around():
-        raise addon.RefusedError("no")
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,8 @@ def test_scrapy_runs_a_task_per_fetch_and_per_scrape(project):
 
 
 HOOKS = """
+import asyncio
+
 import scrapy
 from scrapy.core.scheduler import Scheduler
 
@@ -132,14 +134,24 @@ class Counting(Scheduler):
 class Hooks:
     def __init__(self, crawler):
         seen.append(("arguments", scrapy_internals.given_arguments(crawler)))
+        assert not scrapy_internals.is_of_process()  # as `scrapy crawl` runs it
         self.crawler = crawler
         self.make_engine = crawler._create_engine
         scrapy_internals.make_engine_by(crawler, self.engine)
         crawler.signals.connect(self.opened, signal=scrapy.signals.spider_opened)
+        crawler.signals.connect(self.idle, signal=scrapy.signals.spider_idle)
 
     @classmethod
     def from_crawler(cls, crawler):
         return cls(crawler)
+
+    def idle(self):
+        seen.append(("idle",))
+        asyncio.get_running_loop().call_soon(seen.append, ("turned",))
+
+    def close(self, method, **given):
+        seen.append(("close", given["reason"]))
+        return method(**given)
 
     def engine(self):
         seen.append(("engine",))
@@ -147,6 +159,7 @@ class Hooks:
 
     def opened(self):
         engine = self.crawler.engine
+        scrapy_internals.around_closing(engine, self.close)
         scrapy_internals.around_fetches(engine, self.watching("fetch"))
         scrapy_internals.around_scrapes(engine, self.watching("scrape"))
         scrapy_internals.around_spider_calls(engine, self.watching("call"))
@@ -220,7 +233,8 @@ def test_scrapy_calls_what_takes_the_place_of_its_methods(project):
     seen = [tuple(one) for one in json.loads((project.directory / "seen.json").read_text())]
     assert run.stats["item_scraped_count"] == 2, run.log
     assert seen[:3] == [("arguments", {"fixed": "1"}), ("engine",), ("woken", True)]
-    assert sorted(seen[3:], key=str) == [
+    assert seen[-3:] == [("idle",), ("close", "finished"), ("turned",)]
+    assert sorted(seen[3:-3], key=str) == [
         ("call", "broken", 1, "Failure"),
         ("call", "whole", 0, "HtmlResponse"),
         ("download", "whole", 0),

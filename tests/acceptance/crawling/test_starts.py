@@ -73,6 +73,17 @@ def test_a_refusal_is_seen_without_a_log(project):
     assert "scrapy-itemgraph: ITEMGRAPH_IDLE: write" in run.log
 
 
+def test_an_error_that_ends_a_crawl_is_seen_without_a_log(project):
+    """With LOG_ENABLED = False stderr says why a crawl could not be opened."""
+    nowhere = "postgresql://nobody@127.0.0.1:9/nowhere"
+    project.write(SPIDER, settings=f"LOG_ENABLED = False\nITEMGRAPH_DATABASE_URL = {nowhere!r}\n")
+
+    run = project.crawl()
+
+    assert "scrapy-itemgraph: " in run.log
+    assert "127.0.0.1" in run.log
+
+
 SCRIPT = """
 import sys
 from scrapy.crawler import {process}
