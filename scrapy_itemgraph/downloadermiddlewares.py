@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.worker.downloads import site_feedback
+from scrapy_itemgraph.worker.downloads import delay_gate, site_feedback
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
 from scrapy_itemgraph.worker.executions.execution import leg_of
 from scrapy_itemgraph.worker.worker import WorkerComponent
@@ -26,7 +26,8 @@ class ItemGraphDownloaderMiddleware(WorkerComponent):
                 await egress.check(request)
             return None
         if leg.lane:
-            await self._worker.parts.gate.pass_without_download(leg)
+            with delay_gate.unseen():
+                await self._worker.parts.gate.pass_without_download(leg)
         return self._worker.response_to(request)
 
     async def process_response(self, request: Request, response: Response) -> Response:

@@ -139,6 +139,7 @@ class Scheduler(WorkerComponent, BaseScheduler):
 
     def _hand_out(self, request: Request, leg: Leg) -> None:
         leg.handed_out(request)
+        self._worker.parts.enqueuer.started(leg.execution)
         self._worker.parts.logins.begin(leg)
         self._stats.inc_value("scheduler/dequeued")
 

@@ -14,17 +14,16 @@ from scrapy.exceptions import CloseSpider
 from scrapy.utils import display
 from scrapy.utils.asyncgen import as_async_generator
 
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError, SessionExpired
+from scrapy_itemgraph.exceptions import DatabaseUnavailableError, SessionExpired
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.blobs import Content
 from scrapy_itemgraph.model.operations import Operation
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.executions.context import ItemContext
 from scrapy_itemgraph.worker.executions.execution import current_leg
-from scrapy_itemgraph.worker.spider import callbacks, yield_lines
+from scrapy_itemgraph.worker.spider import callbacks
 from scrapy_itemgraph.worker.worker import WorkerComponent
 
 if TYPE_CHECKING:
@@ -42,59 +41,24 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
     """Stands between the engine and everything that callbacks yield."""
 
     async def process_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        """Pass on what `start()` yields, then keep the spider open to the end of the crawl."""
-        try:
-            async for output in self._held_open(start):
-                yield output
-        finally:  # Ctrl-C, too
-            self._worker.stopping()
+        """Pass on what `start()` yields, then keep the spider open until nothing is left to do.
 
-    async def _held_open(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        After that Scrapy asks the handlers of `spider_idle`, and the spider may stay open.
+        """
         worker = self._worker
         error: Exception | None = None
-        while not worker.ends_early:
-            try:
-                async for kept in self._passed_on(start):
-                    yield kept
-                if worker.ends_early:
-                    break
-                worker.start_has_ended()
-            except Exception as raised:
-                if isinstance(raised, CloseSpider) and scrapy.version_info >= (2, 18):
-                    raise  # The engine closes the spider; an older one takes it for an error.
-                worker.start_has_ended()
-                error = raised  # raised at once it would leave the graph's work undone
-                worker.base.start.error = f"start() raised {type(raised).__name__}: {raised}"
-                logger.warning(  # the engine logs the error
-                    "start() raised %s: %s; the crawl goes on with the work of the graph",
-                    type(raised).__name__,
-                    raised,
-                    extra={"action": "start_failed"},
-                )
-            if await worker.is_over():
-                worker.check_start()
-                break
-            start = worker.spider.start()
-        if worker.ends_early:
-            worker.close_spider()
+        try:
+            async for kept in worker.from_start(start):
+                yield kept
+        except Exception as raised:
+            if isinstance(raised, CloseSpider) and scrapy.version_info >= (2, 18):
+                await worker.until_started()
+                raise  # The engine closes the spider; an older one takes it for an error.
+            error = raised  # raised at once it would leave the graph's work undone
+            worker.start_failed(raised)
+        await worker.until_nothing_is_left()
         if error is not None:
             raise error
-
-    async def _passed_on(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
-        worker, turns = self._worker, Turns()
-        async for output in start:
-            try:
-                kept = worker.parts.spider_output.from_start(output)
-            except ItemGraphError as wrong:
-                yield_lines.show(wrong, start)
-                raise
-            if kept is not None:
-                yield kept
-            await worker.parts.outbox.wait_for_room()
-            if turns.is_due:
-                await turns.give()
-            if worker.ends_early:
-                break
 
     def process_spider_output(self, response: Response, result: Iterable[Any]) -> Iterable[Any]:
         """Do the same where Scrapy before 2.16 wants it without a loop.

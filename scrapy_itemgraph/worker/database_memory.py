@@ -55,4 +55,5 @@ class DatabaseMemory:
         self.sessions.save_again()
         if not has_start:
             self.start.want_again()
+            self.active.is_over = False
         self.news.set()

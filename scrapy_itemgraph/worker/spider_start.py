@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 class SpiderStart:
     """Says when `start()` has nothing more, and when the database lacks what it gave.
 
-    `error` is what it raised.
+    `error` is what it raised. `has_run` is set while no `start()` runs that has begun.
     """
 
     ended: asyncio.Event = field(default_factory=asyncio.Event)
+    has_run: asyncio.Event = field(default_factory=asyncio.Event)
     is_wanted_again: asyncio.Event = field(default_factory=asyncio.Event)
     error: str | None = None
 
@@ -24,6 +25,7 @@ class SpiderStart:
 
     def end(self) -> None:
         """Take note that `start()` has nothing more, unless it is to run again."""
+        self.has_run.set()
         if not self.is_wanted_again.is_set():
             self.ended.set()
 
@@ -35,3 +37,4 @@ class SpiderStart:
     def begin_again(self) -> None:
         """Take note that it runs once more."""
         self.is_wanted_again.clear()
+        self.has_run.clear()

@@ -45,6 +45,7 @@ from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
 from scrapy_itemgraph.worker.spider.retry_or_failure import RetryPolicy
 from scrapy_itemgraph.worker.spider.validation import Checks
 from scrapy_itemgraph.worker.spider.waiting_requests import WaitingRequests
+from scrapy_itemgraph.worker.spider_closing import SpiderClosing
 from scrapy_itemgraph.worker.spider_start import SpiderStart
 from scrapy_itemgraph.worker.stop_orders import StopOrders
 from scrapy_itemgraph.worker.waiting_work import WaitingWork
@@ -163,6 +164,7 @@ class Parts:
     maintenance: Maintenance
     rule_changes: RuleChanges
     stop_orders: StopOrders
+    closing: SpiderClosing
     waiting_work: WaitingWork
     waiting_requests: WaitingRequests
     memory: DatabaseMemory
@@ -214,6 +216,13 @@ def build(given: Inputs) -> Parts:
         ),
         rule_changes=RuleChanges(graph=graph, active=queues.active, news=base.news),
         stop_orders=StopOrders(graph=graph, active=queues.active, gate=queues.gate, end=base.end),
+        closing=SpiderClosing(
+            crawler=given.crawler,
+            graph=graph,
+            gate=queues.gate,
+            end=base.end,
+            waits=settings.run.idle == "wait",
+        ),
         waiting_work=WaitingWork(graph),
         waiting_requests=WaitingRequests(queues.active),
         memory=DatabaseMemory(
@@ -322,6 +331,7 @@ def _enqueuer(given: Inputs, queues: _Queues, redirects: Redirects) -> Enqueuer:
         stats=given.crawler.stats,
         depths=LinkDepths(given.crawler),
         most_held=given.settings.worklist.held_requests,
+        most_unstarted=given.crawler.settings.getint("CONCURRENT_REQUESTS"),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from scrapy import Request
 from scrapy.http import Response
 
 from scrapy_itemgraph.exceptions import ItemGraphError
@@ -14,7 +16,7 @@ from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.serialize import classes
 from scrapy_itemgraph.settings import read_project
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.tools.async_tools import cancelled, either
+from scrapy_itemgraph.tools.async_tools import Turns, cancelled
 from scrapy_itemgraph.worker import opening, wiring
 from scrapy_itemgraph.worker.claims.no_work_left import log_summary
 from scrapy_itemgraph.worker.executions import error_records
@@ -28,6 +30,7 @@ from scrapy_itemgraph.worker.spider import (
     output_tasks,
     seeds,
     start_checks,
+    yield_lines,
 )
 from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
 from scrapy_itemgraph.worker.spider.cookies import State
@@ -39,11 +42,17 @@ from scrapy_itemgraph.worker.spider.spider_output import SpiderOutput
 from scrapy_itemgraph.worker.wiring import Base, Inputs
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Awaitable,
+        Callable,
+        Coroutine,
+        Mapping,
+        Sequence,
+    )
     from typing import Self
 
-    from scrapy import Request, Spider
+    from scrapy import Spider
     from scrapy.crawler import Crawler
 
     from scrapy_itemgraph.model.operations import Operation
@@ -54,6 +63,8 @@ if TYPE_CHECKING:
 
 logger = logs.logger(__name__)
 
+_LOOK_AGAIN = 0.02  # seconds
+_LOOKS_IN_VAIN = 3  # in a row, after which what has not started is no work that may start
 _OF_CRAWLER = "_itemgraph_worker"  # on the crawler, to go with it
 _MAKER = "_itemgraph_worker_maker"  # likewise, where its worker is of another class
 
@@ -198,6 +209,7 @@ class Worker:
         self.base.egress.stand_before(engine.downloader)
         parts.gate.stand_before(engine.downloader)
         EngineHooks(parts.active, parts.spider_output, self.base.jars).stand_before(engine)
+        parts.closing.stand_before(engine)
         output_tasks.save_tasks(engine)
 
     def _all_duties(self, parts: Parts) -> Sequence[Coroutine[Any, Any, None]]:
@@ -217,6 +229,7 @@ class Worker:
             parts.content_writer.collect(),
             parts.waiting_requests.run(),
             parts.waiting_work.run(),
+            self._start_again(parts),
         )
 
     def _read_spider(self) -> CallbackTasks:
@@ -280,34 +293,96 @@ class Worker:
 
     # Closing
 
-    def start_has_ended(self) -> None:
-        """Take note that `start()` has nothing more."""
+    # The spider's `start()`
+
+    async def from_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
+        """Pass on what `start()` yields, but for operations, until told to stop."""
+        turns = Turns()
+        if self.ends_early:
+            return
+        async for output in start:
+            try:
+                kept = self.parts.spider_output.from_start(output)
+            except ItemGraphError as wrong:
+                yield_lines.show(wrong, start)
+                raise
+            if kept is not None:
+                yield kept
+            await self.parts.outbox.wait_for_room()
+            if turns.is_due:
+                await turns.give()
+            if self.ends_early:
+                return
+
+    def start_failed(self, error: Exception) -> None:
+        """Take note that `start()` raised an error, which others log."""
+        self.base.start.error = f"start() raised {type(error).__name__}: {error}"
+        logger.warning(
+            "start() raised %s: %s; the crawl goes on with the work of the graph",
+            type(error).__name__,
+            error,
+            extra={"action": "start_failed"},
+        )
+
+    async def until_started(self) -> None:
+        """Wait until the engine has what `start()` yielded last, or has no room for it.
+
+        Scrapy alone starts each request before it asks `start()` for the next one.
+        """
+        parts, engine = self.parts, self.crawler.engine
+        ready, unstarted = parts.active.ready, parts.enqueuer.unstarted
+        assert engine is not None
+        last = ready.handed_out + ready.room
+        looks_in_vain = 0
+        while unstarted and ready.handed_out < last and looks_in_vain < _LOOKS_IN_VAIN:
+            if self.ends_early or not engine.running:
+                return
+            is_waiting = parts.queue or parts.outbox.pending or not parts.claimer.is_dry
+            looks_in_vain = 0 if is_waiting else looks_in_vain + 1
+            await asyncio.sleep(_LOOK_AGAIN)
+
+    async def until_nothing_is_left(self) -> None:
+        """Take note that `start()` has nothing more, and wait for the end of all work."""
+        if not self.ends_early:
+            self._start_has_ended()
+            await self.base.end.over.wait()
+            if self.settings.run.idle == "close":
+                self._check_start()
+        if self.ends_early:
+            self.close_spider()
+
+    def _start_has_ended(self) -> None:
         self.base.start.end()
         self.base.news.set()
 
-    async def is_over(self) -> bool:
-        """Wait for the end of the crawl; False if `start()` has to be run once more before."""
-        start, over = self.base.start, self.base.end.over
-        await either(over, start.is_wanted_again.wait())
-        if over.is_set():
-            return True
-        start.begin_again()
-        logger.info("Running seeds() and start() once more", extra={"action": "start_again"})
-        await self.base.end.guard(self._sow(self.parts))
-        self.parts.enqueuer.operations.identities.start_again()
-        return False
-
-    def check_start(self) -> None:
+    def _check_start(self) -> None:
         """Have the crawl end as one that failed, if nothing of its start could be stored."""
         if self.is_open and (message := self.parts.committer.of_start.failure) is not None:
             self.fail(message)
 
-    def stopping(self) -> None:
-        """Take note that nothing new begins any more; what is under way comes to its end."""
-        if self._parts is not None:
-            self._parts.gate.close()
-        if self._graph is not None:
-            self._graph.hurry()
+    async def _start_again(self, parts: Parts) -> None:
+        """Run `seeds()` and `start()` once more whenever the database lacks what they gave it."""
+        start, engine = self.base.start, self.crawler.engine
+        assert engine is not None
+        while True:
+            await start.is_wanted_again.wait()
+            await start.has_run.wait()
+            start.begin_again()
+            logger.info("Running seeds() and start() once more", extra={"action": "start_again"})
+            await self._sow(parts)
+            parts.enqueuer.operations.identities.start_again()
+            try:
+                async for output in self.from_start(self.spider.start()):
+                    if isinstance(output, Request):
+                        engine.crawl(output)
+                    else:
+                        await engine.scraper.start_itemproc_async(output, response=None)
+            except Exception as error:
+                self.start_failed(error)
+                logger.exception("start(), run once more")
+            self._start_has_ended()
+
+    # Closing
 
     async def close(self, reason: str) -> None:
         """Commit what has ended, release the rest, and give up the graph."""
@@ -325,6 +400,7 @@ class Worker:
             await self._close_graph(reason)
 
     async def _finish(self, graph: WorkerGraph, parts: Parts) -> None:
+        is_run_over = parts.active.is_over and parts.closing.is_idle_end and not self.ends_early
         parts.active.close()
         if not self.base.end.is_cut_off:
             await parts.content_writer.finish()
@@ -334,6 +410,8 @@ class Worker:
         if not self.base.end.is_cut_off:
             await parts.committer.flush()
             await parts.sessions.save()
+            if is_run_over:
+                await parts.claimer.no_work_left.end_run()
             for hook in self._before_closing:
                 await hook()
             await parts.limit_sync.save()

@@ -86,7 +86,7 @@ class Run:
 
     def finish(self) -> dict[str, Crawl]:
         """Wait for the end, and gather what each spider did."""
-        run = self._project.finish(self._process, seconds=100)
+        run = self._project.finish(self._process)
         chapters = re.split(r"INFO: Now (\w+)\n", run.log)
         logs = dict(zip(chapters[1::2], chapters[2::2], strict=True))
         return {name: Crawl(self._facts(name), logs.get(name, run.log)) for name in self._spiders}

@@ -94,6 +94,11 @@ class Claimer:
             if self._again_at <= time.monotonic():
                 self._again_at = math.inf
 
+    @property
+    def is_dry(self) -> bool:
+        """Whether no work was found, as far as is known."""
+        return self._is_dry
+
     # Claims
 
     def _room(self) -> int:

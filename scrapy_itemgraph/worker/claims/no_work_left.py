@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    import asyncio
-
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
@@ -24,7 +23,7 @@ _LONGEST_POLL = 10.0  # where many workers share the crawl
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class NoWorkLeft:
-    """Finds the end of a run, and sets `over`; `idle` is ITEMGRAPH_IDLE."""
+    """Finds that nothing is left of a run, and sets `over`; `idle` is ITEMGRAPH_IDLE."""
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -51,21 +50,24 @@ class NoWorkLeft:
         if not (has_claimed or self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()
-        if self.idle == "wait" or not active.is_quiet:
+        if not active.is_quiet:
             return poll
         if remaining.is_over:
-            return poll if await self._has_ended() else _LOOK_AGAIN
+            # Now Scrapy asks whether the spider may close, and again whenever it has been kept.
+            active.is_over = True
+            self.over.set()
+            self.queue.wake_engine()
+            return poll
         return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
 
-    async def _has_ended(self) -> bool:
-        """End the run here; False where others commit just now, which may bring more work."""
-        await self.graph.run.mark_started()
-        if not await self.graph.run.finish():
-            return False
-        self.active.is_over = True
-        self.over.set()
-        self.queue.wake_engine()
-        return True
+    async def end_run(self) -> None:
+        """Note that the run is over, unless others have work of it by now; the spider is closed."""
+        run = self.graph.run
+        await run.mark_started()
+        while not await run.finish():  # others commit just now, which may bring more work
+            await asyncio.sleep(_LOOK_AGAIN)
+            if not (await run.remaining()).is_over:
+                return
 
     async def _say_why_idle(self) -> None:
         """Say that there is nothing to do, why, and what would change that."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,7 +22,7 @@ from scrapy_itemgraph.worker.downloads.request_slots import slot_in_use
 from scrapy_itemgraph.worker.downloads.send_times import ConnectionPools, Send, Sends, current_send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from scrapy import Request
     from scrapy.core.downloader import Slot
@@ -43,6 +44,32 @@ class PostponedError(IgnoreRequest):
     a file, the middleware for robots.txt, a callback inline, keeps the failure for good, for other
     pages as well; so that one waits as long as it takes, and none fails before all is given back.
     """
+
+
+class _UnseenError(BaseException):
+    """Carries a PostponedError past the downloader middlewares, which catch each Exception."""
+
+    def __init__(self, error: PostponedError) -> None:
+        super().__init__(error)
+        self.error = error
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Have the downloader middlewares not see that a request is put off: it did not fail."""
+    try:
+        yield
+    except PostponedError as error:
+        raise _UnseenError(error) from None
+
+
+@contextmanager
+def seen_again() -> Iterator[None]:
+    """Raise behind the downloader middlewares what `unseen` kept from them."""
+    try:
+        yield
+    except _UnseenError as carried:
+        raise carried.error from None
 
 
 class Leg(Protocol):

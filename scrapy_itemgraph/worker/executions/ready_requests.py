@@ -81,6 +81,11 @@ class ReadyRequests:
         yield from self._ready
         yield from self._picked
 
+    @property
+    def room(self) -> int:
+        """How many more requests the engine takes now."""
+        return max(0, self.concurrency - len(self.running))
+
     # What waits
 
     def push(self, request: Any, leg: Leg) -> None:
@@ -136,7 +141,7 @@ class ReadyRequests:
         if self.is_writing or self.is_holding or not self._waiting:
             self._has_missed |= self._is_claiming
             return None
-        self._picked = self._pick(max(self._free(), int(is_starved)))
+        self._picked = self._pick(max(self.room, int(is_starved)))
         if not self._picked:
             return None
         self._written = self._since
@@ -159,7 +164,7 @@ class ReadyRequests:
         None where the engine has no use for more, or another transaction writes; else `end_claim`
         must be called when the executions of the claims have begun.
         """
-        room = self._free() - len(self._ready) - len(self._waiting)
+        room = self.room - len(self._ready) - len(self._waiting)
         if self.is_writing or self.is_holding or room <= 0:
             return None
         self._is_claiming = True
@@ -178,10 +183,6 @@ class ReadyRequests:
 
     def _in_flight(self) -> set[Pair]:
         return _pairs(execution for execution in self.working if execution.is_in_flight)
-
-    def _free(self) -> int:
-        """Return how many more requests the engine takes now."""
-        return max(0, self.concurrency - len(self.running))
 
     def _pick(self, free: int) -> list[tuple[Any, Leg]]:
         """Take out what may start now, and ahead as much as started since the last time."""

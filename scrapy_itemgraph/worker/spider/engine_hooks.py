@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.worker import scrapy_internals
+from scrapy_itemgraph.worker.downloads import delay_gate
 from scrapy_itemgraph.worker.executions.execution import (
     Leg,
     LegState,
@@ -62,7 +63,14 @@ class EngineHooks:
             leg.fetch = asyncio.current_task()
             assert leg.fetch is not None
             leg.fetch.add_done_callback(lambda task: self._fetched(leg, task))
-        result: Response | Request = await download(download_func, request)
+
+        async def unseen_download(request: Request) -> Response:
+            with delay_gate.unseen():
+                response: Response = await download_func(request)
+            return response
+
+        with delay_gate.seen_again():
+            result: Response | Request = await download(unseen_download, request)
         if leg is not None and isinstance(result, Request):
             request_legs.put(result, leg)
         return result
@@ -125,14 +133,28 @@ class EngineHooks:
         leg = _leg_of_call(request)
         if leg is None:
             return await call(result, request)
+        if isinstance(result, Failure) and request.errback is None:
+            # With a stand-in Scrapy would look at an errback, which takes the spider's settings.
+            judged = self.outputs.failed(leg, None, result)
+            return await call(result, request) if judged is result else judged
         if isinstance(result, Failure):
             with _called_instead(request, "errback", partial(self.outputs.failed, leg)):
-                return await call(result, request)
+                return await self._judged(leg, call(result, request))
         asked = result.request
         if leg.is_without_response and asked is not None and asked.callback is not None:
             with _called_instead(asked, "callback", _without_response):
                 return await call(result, request)
         return await call(result, request)
+
+    async def _judged(self, leg: Leg, call: Awaitable[Any]) -> Any:
+        """Await a call of an errback, which Scrapy may not get as far as to make."""
+        try:
+            return await call
+        except Exception as error:
+            if not leg.scrapes:
+                self.outputs.enter(leg)
+                self.outputs.broke(leg, error)
+            raise
 
 
 def _leg_of_call(request: Request) -> Leg | None:

@@ -53,7 +53,11 @@ class Discovery:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Enqueuer:
-    """Makes requests items; what cannot be stored its parent's execution carries."""
+    """Makes requests items; what cannot be stored its parent's execution carries.
+
+    `unstarted` has the names of the last requests of no execution, up to `most_unstarted`, that the
+    engine has not got.
+    """
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -65,19 +69,24 @@ class Enqueuer:
     stats: StatsCollector
     depths: LinkDepths
     most_held: int  # requests that cannot be stored, carried at a time
+    most_unstarted: int
+    unstarted: dict[str, None] = field(default_factory=dict)
     _known: KnownNames = field(default_factory=lambda: KnownNames(_MOST_KNOWN))
     _freed: tuple[int, int] = (0, 0)  # `names_freed` of the graph when these were known
     _carried: set[Leg] = field(default_factory=set)
     _carried_starts: set[str] = field(default_factory=set)
     _places: set[str] = field(default_factory=set)
 
-    def discover(self, request: Request, execution: Execution) -> Discovery | None:
+    def discover(
+        self, request: Request, execution: Execution, identity: Identity | None = None
+    ) -> Discovery | None:
         """Look at a request as it is yielded: what it is known by, and what is to be stored.
 
         None if it cannot be taken; that is its execution's failure.
         """
         try:
-            identity = self.operations.identify(request, execution)
+            if identity is None:
+                identity = self.operations.identify(request, execution)
             is_known = identity.again is None and self._is_known(identity, execution)
             if execution.links is not None:
                 self.depths.note(request, identity.name, execution, is_known=is_known)
@@ -86,6 +95,7 @@ class Enqueuer:
             operation = self.operations.operation(request, identity, execution)
             return Discovery(identity, is_known=False, operation=operation)
         except UnstorableError as error:
+            assert identity is not None
             return Discovery(identity, is_known=False, error=error)
         except Exception as error:
             # What Scrapy would make of it is a task whose exception nobody retrieves.
@@ -109,10 +119,19 @@ class Enqueuer:
         return True
 
     def enqueue(self, request: Request, leg: Leg | None) -> bool:
-        """Make a request part of the execution that yielded it, unless it is a duplicate."""
+        """Make a request part of the execution that yielded it, unless it is a duplicate.
+
+        What the project's fingerprinter raises is raised to who has no execution, as by Scrapy.
+        """
         if leg is None:
             leg = self.active.begin(url=request.url).open_leg(is_discovery=True)
-            leg.discovery = self.discover(request, leg.execution)
+            try:
+                identity = self.operations.identify(request, leg.execution)
+            except Exception:
+                leg.close()
+                raise
+            leg.discovery = self.discover(request, leg.execution, identity)
+            self._note_unstarted(identity.name)
         else:
             request_legs.pop(request)
         discovery: Discovery | None = leg.discovery
@@ -125,6 +144,16 @@ class Enqueuer:
         is_taken = self._take(request, discovery, execution)
         leg.close()
         return is_taken
+
+    def _note_unstarted(self, name: str) -> None:
+        self.unstarted[name] = None
+        if len(self.unstarted) > self.most_unstarted:
+            del self.unstarted[next(iter(self.unstarted))]
+
+    def started(self, execution: Execution) -> None:
+        """Take note that the engine has the request of a claim."""
+        if self.unstarted and execution.claim is not None:
+            self.unstarted.pop(execution.claim.item.id, None)
 
     def _take(self, request: Request, discovery: Discovery, execution: Execution) -> bool:
         """Make a request part of an execution; False for a duplicate."""

@@ -24,6 +24,8 @@ pytestmark = [
     pytest.mark.edge,
     pytest.mark.tracebacks(
         "ValueError: no more",
+        "CloseSpider",  # of start(), which Scrapy before 2.18 takes for an error
+        "AttributeError: 'Bare' object has no attribute",
         "ValueError: after the items",
         "ValueError: midway",
         "ValueError: unreadable",
@@ -59,6 +61,8 @@ GROUPS = {
         "start_urls",
         "start",
         "broken_start",
+        "closing_start",
+        "bare",
         "lazy",
         "arguments",
         "idle",
@@ -67,6 +71,7 @@ GROUPS = {
         "stopping",
         "counted",
     ],
+    "feeding": ["batches", "broker", "slow_start", "idle_reason"],
     "generic": ["rules", "sitemap", "feed", "table"],
     "callbacks": ["kinds", "errbacks", "values", "shared", "shared_between", "inline"],
     "requests": [

@@ -43,6 +43,7 @@ def parts_with(**settings: Any) -> Parts:
         stats=parts.crawler.stats,
         depths=LinkDepths(parts.crawler),
         most_held=1,
+        most_unstarted=16,
     )
     return parts
 

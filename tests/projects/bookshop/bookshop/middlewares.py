@@ -19,6 +19,13 @@ class Mirror:
         return None
 
 
+class Exceptions:
+    """Notes each download that is said to have failed."""
+
+    def process_exception(self, request, exception):
+        write("middleware", "process_exception", error=type(exception).__name__, url=request.url)
+
+
 class Shelf:
     """Answers without a download, and refuses what is secret."""
 

@@ -67,6 +67,35 @@ class BrokenStart(scrapy.Spider):
         yield response.follow("/page/2")
 
 
+class ClosingStart(scrapy.Spider):
+    """A start() that closes the spider after its requests."""
+
+    name = "closing_start"
+
+    async def start(self):
+        for n in range(5):
+            yield Request(f"{SITE}/page/{n}", cb_kwargs={"n": n})
+        raise CloseSpider("enough")
+
+    def parse(self, response, n):
+        note("parse", response, n=n)
+        yield {"n": n}
+
+
+class Bare(scrapy.Spider):
+    """A from_crawler() of its own, by which the spider has neither crawler nor settings."""
+
+    name = "bare"
+    start_urls = ["http://127.0.0.1:9/nobody", f"{SITE}/page/1"]
+
+    @classmethod
+    def from_crawler(cls, crawler, *args, **kwargs):
+        return cls()
+
+    def parse(self, response):
+        """Be never called: Scrapy reads the spider's settings before."""
+
+
 class Arguments(scrapy.Spider):
     """Spider arguments, from_crawler and custom_settings."""
 
