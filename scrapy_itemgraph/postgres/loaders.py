@@ -23,7 +23,12 @@ _LONG = re.compile(rb"\d{5,} years?|\d{9,} days?")
 
 
 class _ClampingLoader(Loader):
-    """Loads by psycopg's own loader; what that cannot say becomes the nearest value there is."""
+    """Loads by psycopg's own loader; what that cannot say becomes the nearest value there is.
+
+    Each transaction sets the styles of moments and periods. The server reports them to psycopg at
+    the first Sync, after the first rows of a pipeline, so that loader gets no connection to ask:
+    without one it expects these styles.
+    """
 
     kind: str
     least: Any
@@ -33,7 +38,7 @@ class _ClampingLoader(Loader):
         super().__init__(oid, context)
         own = psycopg.adapters.get_loader(oid, self.format)
         assert own is not None
-        self._load = own(oid, context).load
+        self._load = own(oid).load
 
     def load(self, data: Buffer) -> Any:
         """Return the value of a text of PostgreSQL's."""
