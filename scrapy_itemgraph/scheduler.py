@@ -152,12 +152,18 @@ class Scheduler(WorkerComponent, BaseScheduler):
         return leg if is_its_own else None
 
     def _is_seen(self, leg: Leg, request: Request) -> bool:
-        """Filter follow-ups among the requests of their execution, but never the work's own."""
+        """Filter follow-ups among the requests of their execution.
+
+        The work's own request is never filtered, nor a redirect back to where it came from.
+        """
         seen = leg.execution.seen
         fingerprint = self._fingerprint(request)
-        if fingerprint in seen and not (request.dont_filter or leg.is_own):
+        is_let_through = request.dont_filter or leg.is_own or fingerprint in leg.chain
+        if fingerprint in seen and not is_let_through:
             return True
         seen.add(fingerprint)
+        if not leg.is_own:
+            leg.chain = (*leg.chain, fingerprint)
         return False
 
 

@@ -235,7 +235,8 @@ def _pair(claim: Claim) -> Pair:
 
 def _applies(changeset: Changeset) -> bool:
     """Whether the changeset's operations are carried out."""
-    return changeset.outcome in {Outcome.OK, Outcome.GONE} or changeset.allow_failure
+    outcome = changeset.outcome
+    return outcome.is_complete or outcome is Outcome.GONE or changeset.allow_failure
 
 
 def _end(connection: Connection, claims: Sequence[Claim]) -> set[UUID]:
@@ -305,8 +306,10 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
                 result_operations.leave_own(run)
             else:
                 is_failed = changeset.outcome is Outcome.FAILED
-                is_held = changeset.outcome is not Outcome.OK and not is_expired
-                result_operations.end_own(run, is_failed=is_failed, is_held=is_held)
+                is_held = not changeset.outcome.is_complete and not is_expired
+                result_operations.end_own(
+                    run, is_failed=is_failed, is_held=is_held, led_to=changeset.led_to
+                )
         draft.keep()
         yield_after(connection, len(run.notes))
         ending.notes = tuple(run.notes)
@@ -318,7 +321,8 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if claim is not None and changeset.is_of_callback:
             _keep_requests(connection, state, changeset, claim, ending, is_held=not is_expired)
     ending.is_expired = is_expired
-    if claim is not None and ending.outcome not in {Outcome.OK, Outcome.GONE}:
+    is_failure = ending.outcome not in {Outcome.OK, Outcome.KNOWN, Outcome.GONE}
+    if claim is not None and is_failure:
         _hold(state, claim, ending)
     return ending
 

@@ -86,22 +86,22 @@ DROP_TAGS = text("""
 
 SET_RESULTS = text("""
     INSERT INTO results (item_id, task_id, task_version, metadata, is_successful, is_held,
-        created_at, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run)
+        created_at, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, led_to)
     SELECT item_id, task_id, task_version, CAST(metadata AS json), is_successful, is_held,
-        :now, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run
+        :now, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, led_to
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
         CAST(:metadata AS text[]), CAST(:successful AS bool[]), CAST(:held AS bool[]),
         CAST(:completed AS timestamptz[]), CAST(:invalidated AS timestamptz[]),
         CAST(:expires AS timestamptz[]), CAST(:due AS timestamptz[]),
-        CAST(:overridden AS bool[]), CAST(:runs AS int[]))
+        CAST(:overridden AS bool[]), CAST(:runs AS int[]), CAST(:led_to AS uuid[]))
         AS new(item_id, task_id, task_version, metadata, is_successful, is_held, completed_at,
-            invalidated_at, expires_at, due_at, ttl_overridden, run)
+            invalidated_at, expires_at, due_at, ttl_overridden, run, led_to)
     ON CONFLICT (item_id, task_id) DO UPDATE SET task_version = excluded.task_version,
         metadata = excluded.metadata, is_successful = excluded.is_successful,
         is_held = excluded.is_held, completed_at = excluded.completed_at,
         invalidated_at = excluded.invalidated_at, expires_at = excluded.expires_at,
         due_at = excluded.due_at, ttl_overridden = excluded.ttl_overridden,
-        run = excluded.run
+        run = excluded.run, led_to = excluded.led_to
 """)
 
 DROP_ATTEMPTS = text("""
@@ -297,6 +297,7 @@ def _write_results(connection: Connection, state: State, living: Sequence[Item])
             due="due_at",
             overridden="ttl_overridden",
             runs="run",
+            led_to="led_to",
         )
         given["metadata"] = [_json(result.metadata) for *_, result in rows]
         connection.execute(SET_RESULTS, {"now": state.now, **given})

@@ -17,6 +17,7 @@ from scrapy_itemgraph.tools.parted_dict import mapping_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
+    from uuid import UUID
 
     from scrapy_itemgraph.model.due_times import Expiry
     from scrapy_itemgraph.model.operations import CreateItem, Operation
@@ -66,6 +67,7 @@ class Result:
     run: int = 1
     is_pending: bool = False
     is_changed: bool = True
+    led_to: UUID | None = None
 
     def is_fresh(self, version: str) -> bool:
         """Tell whether it is complete, of the version in force, and not stale."""

@@ -236,6 +236,9 @@ def _filters(call: Call, graph: ItemGraph) -> FailureFilters:
     _ERROR,
     _SINCE,
     Argument("--all", action="store_true", help="all of the crawl"),
+    Argument(
+        "--led-to", metavar="URL", help="pages whose redirect led to this one, and no failures"
+    ),
     Argument("--gone", action="store_true", help="pages that are gone, and no failures"),
     Argument("--item", metavar="ID", dest="id", help="with --gone: this page, by its URL"),
     Argument("--dry-run", action="store_true", help="say how many they are, and change nothing"),
@@ -246,10 +249,15 @@ def handle(call: Call) -> None:
     """Mark failures as handled: some numbers, those that the options choose, or all.
 
     What failed runs again, unless --no-retry is given. A worker that runs other code of the task
-    than is here takes none of its work until it is restarted, unless --any-code is given. With
-    --gone pages are asked again of which the website said that they are no more.
+    than is here takes none of its work until it is restarted, unless --any-code is given. Pages
+    whose redirect led to a page that failed run again with it. With --led-to pages are fetched
+    again that are done because their redirect led to another page, such as a login. With --gone
+    pages are asked again of which the website said that they are no more.
     """
     given = call.given
+    if given.led_to is not None:
+        _handle_led(call)
+        return
     if given.gone:
         _handle_gone(call)
         return
@@ -277,10 +285,32 @@ def _check_chosen(given: argparse.Namespace) -> None:
         raise UsageError("give FAILURE numbers, or options that choose failures, or --all")
 
 
+def _handle_led(call: Call) -> None:
+    given = call.given
+    if _has_others(given) or given.gone or given.task is not None or given.id is not None:
+        raise UsageError("--led-to goes alone")
+    with item_graph(call, given.led_to) as (graph, _):
+        with call.progress("handle", "pages") as progress:
+            handled = graph.failures.handle(led_to=given.led_to, reached=progress.reach)
+        are = "is" if handled == 1 else "are"
+        led = counts.many(handled, "page") if handled else "no page"
+        then = f"; {'it' if handled == 1 else 'they'} {are} fetched again" if handled else ""
+        lines = [f"{led} led there{then}"]
+        if handled:
+            lines += next_starts.lines(call, graph)
+        document = {"handled": handled, "retry": True, "left_by": []}
+        call.write(document, map(printing.clean, lines))
+
+
+def _has_others(given: argparse.Namespace) -> bool:
+    """Tell whether options are given that choose failures, or say what becomes of them."""
+    others = [given.failure, given.group, given.error, given.since, given.all, given.dry_run]
+    return any(others) or given.no_retry
+
+
 def _handle_gone(call: Call) -> None:
     given = call.given
-    others = [given.failure, given.group, given.error, given.since, given.all, given.dry_run]
-    if any(others) or given.no_retry:
+    if _has_others(given):
         raise UsageError("--gone goes with --task and --item alone")
     if given.id is None:
         with call.graph() as graph:

@@ -18,6 +18,8 @@ _IF_ANY = {
     "earlier": "done by earlier runs",
 }
 
+_NUMBERS = ("known", "done", "led_to_known", *_ALWAYS, *_IF_ANY)
+
 
 def fields(found: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
     """Return names and values about the run of a `status`; values are None of what there is not."""
@@ -32,7 +34,7 @@ def fields(found: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
 
 def progress(found: dict[str, Any]) -> str:
     """Say where what is known stands: `812 of 905 done (90%): 60 waiting, …`."""
-    numbers = {name: number(found, name) for name in ("known", "done", *_ALWAYS, *_IF_ANY)}
+    numbers = {name: number(found, name) for name in _NUMBERS}
     of_run = counts.less(numbers["known"], numbers["earlier"])
     share = "" if found["share"] is None else f" ({_percent(found['share'])})"
     parts = [f"{counts.shown(numbers[name])} {name}" for name in _ALWAYS]
@@ -40,7 +42,9 @@ def progress(found: dict[str, Any]) -> str:
         f"{counts.shown(numbers[name])} {said}" for name, said in _IF_ANY.items() if numbers[name]
     ]
     done = f"{counts.shown(numbers['done'])} of {counts.shown(of_run)} done{share}"
-    return f"{done}: {', '.join(parts)}"
+    led = numbers["led_to_known"]
+    of_them = f", {counts.shown(led)} of them led to a known page" if led else ""
+    return f"{done}{of_them}: {', '.join(parts)}"
 
 
 def number(found: dict[str, Any], name: str) -> int:

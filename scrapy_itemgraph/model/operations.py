@@ -273,7 +273,8 @@ class Changeset:
     """All that one execution, or one call from outside, wants changed at once.
 
     `delay` is how long a retry waits; `deaths` are not its business. `allow_failure` keeps the
-    operations of an execution that failed or was refused. `scraped` is kept where the operations
+    operations of an execution that failed or was refused. `led_to` is the name of the known page
+    that its redirect led to. `scraped` is kept where the operations
     are carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged,
     which is kept however it ended. `attached` is what of its operations has content to be stored.
     `items_scraped` counts its scraped items, whether they are kept or not. `page` tells of its
@@ -287,6 +288,7 @@ class Changeset:
     error: ErrorRecord | None = None
     delay: timedelta | None = None
     allow_failure: bool = False
+    led_to: str | None = None
     scraped: tuple[Scraped, ...] = ()
     is_of_callback: bool = False
     log: Sequence[LogLine] = ()

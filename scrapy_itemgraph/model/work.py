@@ -28,10 +28,16 @@ class Outcome(StrEnum):
     FAILED = "failed"
     REFUSED = "refused"
     GONE = "gone"
+    KNOWN = "known"
     RELEASED = "released"
     DIED = "died"
     STALLED = "stalled"
     SKIPPED = "skipped"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the pair has its result, and is not held."""
+        return self in {Outcome.OK, Outcome.KNOWN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

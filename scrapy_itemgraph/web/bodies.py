@@ -100,6 +100,9 @@ class HandlingOfMany(ChosenFailures, Handling):
     """Which failures are handled: those that are chosen, or all of the crawl."""
 
     since: GivenMoment | None = Field(None, description="that occurred since then")
+    led_to: Id | None = Field(
+        None, description="no failures: pages whose redirect led to this one, by its URL or id"
+    )
     all: bool = False
 
 

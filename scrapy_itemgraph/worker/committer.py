@@ -40,6 +40,7 @@ _STATS = {
     Outcome.FAILED: "failed",
     Outcome.REFUSED: "refused",
     Outcome.GONE: "gone",
+    Outcome.KNOWN: "known",
     Outcome.RELEASED: "released",
     Outcome.SKIPPED: "skipped",
     None: "lease_lost",

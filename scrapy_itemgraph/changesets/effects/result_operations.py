@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from scrapy_itemgraph.changesets.effects.item_operations import applies, merged
 from scrapy_itemgraph.changesets.state import Handled, Result
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import due_times, periods
+from scrapy_itemgraph.model import due_times, item_names, periods
 from scrapy_itemgraph.model import operations as ops
 
 if TYPE_CHECKING:
@@ -118,6 +118,7 @@ def complete(
     result.is_successful = not is_held
     result.is_pending = False
     result.run = run.draft.state.run
+    result.led_to = None
     result.expire_at(_next_due(now, task, item), now, overridden=False)
     run.draft.effects.failures.append(Handled((item.id, task.id)))
     return result
@@ -142,10 +143,12 @@ def leave_own(run: ChangesetRun) -> None:
         result.is_pending = False
 
 
-def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
+def end_own(
+    run: ChangesetRun, *, is_failed: bool, is_held: bool, led_to: str | None = None
+) -> None:
     """Complete the execution's own pair, on the item that survived it; none after a deletion.
 
-    What is held and did not fail is gone.
+    What is held and did not fail is gone. `led_to` names the known page that it led to.
     """
     claim, item = run.claim, _own_item(run)
     if claim is None or item is None:
@@ -155,6 +158,7 @@ def end_own(run: ChangesetRun, *, is_failed: bool, is_held: bool) -> None:
     invalidated_at = None if before is None else before.invalidated_at
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     result.is_successful = not is_failed
+    result.led_to = None if led_to is None else item_names.name_key(led_to)
     if run.own_ttl is not None:
         _set_expiry(run, item, result, task, run.own_ttl)
     if (is_failed and task.is_callback) or (is_held and not is_failed):

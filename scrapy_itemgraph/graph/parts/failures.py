@@ -9,9 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, Unpack
 
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.graph.crawl_transactions import item_of
+from scrapy_itemgraph.model import counts, page_names
 from scrapy_itemgraph.model.failure_filters import HANDLED_BY, FailureFilter, FailureFilters
-from scrapy_itemgraph.store import failures, gone_pages, open_failures, queues
+from scrapy_itemgraph.store import failures, gone_pages, led_pages, open_failures, queues
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store.admin import crawl_changes, failure_counts, failure_groups, status
 from scrapy_itemgraph.store.registry import code_changes, crawls
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.work import Pair
+    from scrapy_itemgraph.store import page_search
 
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -167,19 +169,26 @@ class Failures:
         failure: int | None = None,
         *,
         retry: bool = True,
+        led_to: str | None = None,
         reached: Callable[[int], None] | None = None,
         **filters: Unpack[FailureFilters],
     ) -> int:
         """Mark failures as handled, by default all of the crawl; return how many pairs.
 
         Their pairs may run again; with `retry=False` they stay held. A failure that happens during
-        the call is not handled. `reached(pairs)` is called after each transaction.
+        the call is not handled. `reached(pairs)` is called after each transaction. Pages whose
+        redirect led to a page that failed may run again with it, and count as well.
+
+        `led_to` alone is a page by its URL, id or alias, such as a login page: the pages whose
+        redirect led there may run again, the one that took its name included.
 
         Raises:
-            NotFoundError: there is no open failure of a number that is given, or no such task;
-                then nothing is handled.
+            NotFoundError: there is no open failure of a number that is given, no such task, or no
+                page `led_to`; then nothing is handled.
 
         """
+        if led_to is not None:
+            return self._bring_back(led_to, reached)
         which = _which(failure, filters)
         self._check_open(which)
         last = self._transactions.call(open_failures.newest)
@@ -192,6 +201,17 @@ class Failures:
             if reached is not None:
                 reached(handled)
         return handled
+
+    def _bring_back(self, led_to: str, reached: Callable[[int], None] | None) -> int:
+        """Have pages fetched again whose redirect led to a page; return how many."""
+        page = self._transactions.of_crawl(item_of, led_to)
+        found = self._transactions.of_crawl(_bring_back_own, page, led_to)
+        step = partial(_bring_back, item_id=page.id)
+        while count := self._transactions.of_crawl(step):
+            found += count
+            if reached is not None:
+                reached(found)
+        return found
 
     def unhandle(
         self,
@@ -313,13 +333,50 @@ def _handle(
         connection, crawl_id, which, after=after, last=last, limit=crawl_changes.STEP
     )
     pairs = sorted({(row.item_id, row.task_id) for row in found})
-    locked = stored_items.lock_items(connection, [item for item, _ in pairs])
+    items = {item for item, _ in pairs}
+    led = led_pages.found(connection, crawl_id, items, limit=crawl_changes.STEP) if retry else []
+    if len(led) == crawl_changes.STEP:  # a step of its own, before their failures are handled
+        _free_led(connection, crawl_id, led)
+        return len(led), after
+    locked = stored_items.lock_items(connection, sorted(items | {item for item, _ in led}))
     failures.supersede(connection, pairs, by=HANDLED_BY)
     if retry:
         failures.unhold(connection, pairs)
+        led_pages.free(connection, led)
         refresh.refresh(connection, locked)
         queues.wake_crawl(connection, crawl_id)
-    return len(pairs), following
+    return len(pairs) + len(led), following
+
+
+def _bring_back_own(
+    connection: Connection, crawl_id: int, page: page_search.FoundPage, given: str
+) -> int:
+    """Bring a page back itself where it has the given name because its redirect led there."""
+    urls = {page.item, page.url or page.item}
+    if {given, page_names.plain_name(given), *page_names.stored_urls(given)} & urls:
+        return 0
+    crawls.share_crawl(connection, crawl_id)
+    stored_items.lock_items(connection, [page.id])
+    pairs = led_pages.own(connection, page.id)
+    failures.supersede(connection, pairs, by=HANDLED_BY)
+    failures.unhold(connection, pairs)
+    _free_led(connection, crawl_id, pairs)
+    return len(pairs)
+
+
+def _bring_back(connection: Connection, crawl_id: int, *, item_id: int) -> int:
+    """Bring a step of pages back whose redirect led to an item; return how many."""
+    crawls.share_crawl(connection, crawl_id)
+    led = led_pages.found(connection, crawl_id, [item_id], limit=crawl_changes.STEP)
+    _free_led(connection, crawl_id, led)
+    return len(led)
+
+
+def _free_led(connection: Connection, crawl_id: int, pairs: Sequence[Pair]) -> None:
+    locked = stored_items.lock_items(connection, sorted({item for item, _ in pairs}))
+    led_pages.free(connection, pairs)
+    refresh.refresh(connection, locked)
+    queues.wake_crawl(connection, crawl_id)
 
 
 def _unhandle(

@@ -142,6 +142,7 @@ results = Table(
     Column("ttl_overridden", Boolean, nullable=False, server_default=text("false")),
     Column("run", Integer, comment="the run of its crawl that it is of; null: the first"),
     Column("hold", Text, comment="skipped or stashed: set aside"),
+    Column("led_to", Uuid, comment="the key of the known page's name that its redirect led to"),
     PrimaryKeyConstraint("item_id", "task_id"),
     Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     # A complete result is in one of these three, so that a task's are counted where they stand.
@@ -180,6 +181,13 @@ results = Table(
         "hold",
         "item_id",
         postgresql_where=text("hold IS NOT NULL"),
+    ),
+    Index(
+        "results_led_to_idx",
+        "task_id",
+        "led_to",
+        "item_id",
+        postgresql_where=text("led_to IS NOT NULL"),
     ),
 )
 

@@ -115,7 +115,7 @@ _RESULT = _object(
     'completed_at', r.completed_at, 'invalidated_at', r.invalidated_at,
     'expires_at', r.expires_at, 'due_at', r.due_at,
     'ttl_overridden', nullif(r.ttl_overridden, false), 'run', nullif(r.run, 1),
-    'hold', r.hold""",
+    'hold', r.hold, 'led_to', r.led_to""",
     metadata="nullif(r.metadata::text, '{}')",
 )
 _ATTEMPT = _object(

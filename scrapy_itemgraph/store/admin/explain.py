@@ -50,7 +50,13 @@ FACTS = text(f"""
         {STATE} AS state,
         t.version, CASE WHEN NOT r.ttl_overridden THEN {SCHEDULE} END AS schedule,
         r.task_version, r.is_successful, r.completed_at, r.invalidated_at, r.expires_at,
-        r.due_at, coalesce(r.run, 1) AS run,
+        r.due_at, coalesce(r.run, 1) AS run, r.led_to IS NOT NULL AS is_led,
+        (SELECT a.name FROM aliases a
+            WHERE a.crawl_id = t.crawl_id AND a.key = r.led_to AND a.item_id IS NOT NULL) AS led_to,
+        CASE WHEN r.led_to IS NOT NULL THEN (
+            SELECT a.error->>'url' FROM attempts a
+            WHERE a.item_id = :item AND a.task_id = t.id AND a.outcome = 'known'
+            ORDER BY a.id DESC LIMIT 1) END AS led_to_url,
         (SELECT d.depth FROM depths d JOIN crawls c ON c.id = d.crawl_id
             WHERE d.item_id = :item AND d.depth > c.depth_limit AND c.tracks_depth) AS too_deep,
         (SELECT c.depth_limit FROM crawls c WHERE c.id = t.crawl_id) AS depth_limit,
@@ -127,6 +133,9 @@ class _Facts(NamedTuple):
     expires_at: datetime | None
     due_at: datetime | None
     run: int
+    is_led: bool  # by a redirect to a known page
+    led_to: str | None  # the name of this page; None: it was deleted
+    led_to_url: str | None
     too_deep: int | None  # how deep it is
     depth_limit: int | None
     not_before: datetime | None
@@ -324,9 +333,22 @@ def _against_outstanding(
     elif row.state in _FREES:
         yield f"it is {row.state}: set aside; scrapy itemgraph pages {_FREES[row.state]}"
     elif row.state == "fresh":
+        if row.is_led:
+            yield _of_led(row)
         has_end = row.expires_at is not None or not row.is_callback
         yield _why(row) if has_end else _of_done_page(row, run)
     yield from _against_dependencies(dependencies)
+
+
+def _of_led(row: _Facts) -> str:
+    """Say of a page that is done without its callback where its redirect led."""
+    page = row.led_to_url or row.led_to or "a page"
+    if row.led_to is None:
+        return f"its callback was not called: its redirect led to {page}, which was deleted since"
+    return (
+        f"its callback was not called: its redirect led to {page}, which the crawl has; "
+        f"scrapy itemgraph handle --led-to {shlex.quote(page)} has it fetched again"
+    )
 
 
 def _against_depth(row: _Facts, path: Sequence[depth_reports.PathStep]) -> Iterator[str]:

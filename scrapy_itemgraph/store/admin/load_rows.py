@@ -25,7 +25,7 @@ BLOBS = "blobs (item_id, name, content_id, mime, attached_at)"
 ALIASES = "aliases (crawl_id, key, name, item_id)"
 TAGS = "tags (item_id, tag_name, crawl_id, value)"
 RESULTS = """results (item_id, task_id, task_version, metadata, is_successful, is_held, created_at,
-    completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, hold)"""
+    completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, hold, led_to)"""
 ATTEMPTS = """attempts (item_id, task_id, token, task_version, number, outcome, error, log,
     started_at, ended_at, scraped, ruleset_id, page)"""
 WORK = """work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, seq, tries, deaths,
@@ -123,6 +123,7 @@ class ItemRows:
             get("ttl_overridden", False),
             get("run"),
             get("hold"),
+            get("led_to"),
         )
 
     def _attempt(self, one: dict[str, Any], number: int) -> tuple[Any, ...]:

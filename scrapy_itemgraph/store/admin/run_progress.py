@@ -58,7 +58,8 @@ class Progress:
     outstanding is not known yet.
 
     `share` is the part that is done, 0 to 1, of what is known and not of earlier runs; None where
-    there is none. While a worker runs: pieces that ended and items that were scraped `_per_minute`,
+    there is none. `led_to_known` of what is done was done because its redirect led to a page that
+    is known. While a worker runs: pieces that ended and items that were scraped `_per_minute`,
     of the last five minutes; and `seconds_left`, None where less ends than is found.
     """
 
@@ -72,6 +73,7 @@ class Progress:
     gone: int
     refused: int
     given_up: int
+    led_to_known: int
     estimated: tuple[str, ...]
     share: float | None
     pages_per_minute: float | None
@@ -120,6 +122,7 @@ def of_tasks(counted: Iterable[Mapping[str, Any]], pace: Pace | None) -> Progres
     numbers["earlier"] = counts.less(stands, numbers["done"])
     numbers["known"] = counts.total(numbers.values())
     of_run = numbers["known"] - numbers["earlier"]
+    numbers["led_to_known"] = counts.total(one["led_to_known"] for one in tasks)
     open_ = counts.total(one["waiting"] for one in tasks if one["is_enabled"])
     left = open_ + numbers["running"] + numbers["later"]
     return Progress(

@@ -141,7 +141,8 @@ class DeclaredTask(NamedTuple):
 class TaskState(NamedTuple):
     """A task as it is declared, and what is done, waiting and failed of it.
 
-    `done` counts what is done in the present or last run, and is good; `failed`, `refused`,
+    `done` counts what is done in the present or last run, and is good, `led_to_known` what of that
+    is done because its redirect led to a known page; `failed`, `refused`,
     `given_up` and `gone` are why pairs are held; `skipped` and `stashed` pairs are set aside,
     whatever else is so of them. `estimated` names the numbers that are
     estimates, for they are above 100,000.
@@ -171,6 +172,7 @@ class TaskState(NamedTuple):
     failures: int
     refusals: int
     done: int
+    led_to_known: int
     failed: int
     refused: int
     given_up: int

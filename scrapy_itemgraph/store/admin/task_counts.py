@@ -150,12 +150,18 @@ _WITH_RUN = """(
             FROM tasks t WHERE {which} OFFSET 0) AS t"""
 
 # Where what is no work stands in a run: with `WORK`, what is gone, and the results that are fresh
-# or due and of earlier runs, each piece that is known is in one of these numbers.
+# or due and of earlier runs, each piece that is known is in one of these numbers. Of what is done,
+# `led_to_known` was done by a redirect to a known page.
 PROGRESS = {
     "done": _results(
         f"""{_OF_TASK} AND r.due_at IS NOT NULL
         UNION ALL {_OF_TASK} AND {IS_LASTING} AND r.task_version = t.version""",
         "(r.expires_at IS NULL OR r.due_at IS NOT NULL)",
+        condition=f"{STANDS} AND r.completed_at >= t.run_began",
+    ),
+    "led_to_known": _results(
+        f"{_OF_TASK} AND r.led_to IS NOT NULL",
+        "r.led_to IS NOT NULL",
         condition=f"{STANDS} AND r.completed_at >= t.run_began",
     ),
     "failed": _held(_HAS_FAILED),

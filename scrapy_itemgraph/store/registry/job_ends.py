@@ -99,7 +99,7 @@ HAS_DONE = text(f"""
     SELECT EXISTS (
         SELECT FROM (
             SELECT a.worker_id, a.outcome FROM attempts a ORDER BY a.id DESC LIMIT {_NEWEST}) AS a
-        WHERE a.worker_id = :worker AND a.outcome IN ('ok', 'failed', 'refused', 'gone'))
+        WHERE a.worker_id = :worker AND a.outcome IN ('ok', 'failed', 'refused', 'gone', 'known'))
 """)  # noqa: S608 - our own number
 
 CRASHED = text("""

@@ -100,10 +100,14 @@ def failure_details(graph: CrawlGraph, _: Reader, failure: _Number) -> Response:
 def handle_failures(graph: CrawlGraph, _: Operator, given: bodies.HandlingOfMany) -> Response:
     """Mark failures as handled: those that are chosen, or all; what failed may run again."""
     which = _chosen(given, given.since)
+    if given.led_to is not None:
+        if given.all or not given.retry or any(one is not None for one in which.values()):
+            raise OperationError('"led_to" stands alone')
+        return answer({"handled": graph.failures.handle(led_to=given.led_to), "retry": True})
     if given.all == any(one is not None for one in which.values()):
         raise OperationError(
-            'say which: "failures", "task", "group", "type", "text" and "since" hold together, '
-            'and "all": true stands alone'
+            'say which: "failures", "task", "group", "type", "text" and "since" hold together; '
+            '"led_to" and "all": true each stand alone'
         )
     handled = graph.failures.handle(retry=given.retry, **which)
     return answer({"handled": handled, "retry": given.retry})

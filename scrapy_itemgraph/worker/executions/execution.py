@@ -66,6 +66,7 @@ class Leg:
     occupies: Lane = ()  # those that count it
     has_started: bool = False  # its request was let start
     login: int | None = None  # with which login it went out first
+    chain: tuple[str | bytes, ...] = ()  # names or fingerprints that its redirects came past
 
     def __post_init__(self) -> None:
         self.is_retryable = self.is_own and self.execution.claim is not None
@@ -192,6 +193,7 @@ class Execution:
     error: ErrorRecord | None = None
     outcome: Outcome = Outcome.OK
     delay: timedelta | None = None
+    led_to: str | None = None  # the name of a known page, where a redirect led there
     allow_failure: bool = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     is_login: bool = False
@@ -242,6 +244,8 @@ class Execution:
         """Whether what it yielded is kept although it did not succeed."""
         if self.outcome in {Outcome.REFUSED, Outcome.GONE}:
             return self.allow_failure and not self.is_of_task
+        if self.outcome is Outcome.KNOWN:
+            return True
         return self.allow_failure and self.outcome is Outcome.FAILED
 
     @property
@@ -324,6 +328,11 @@ class Execution:
         """End as gone: by its answer the page is no more."""
         self._settle(Outcome.GONE, error)
 
+    def known(self, name: str, where: ErrorRecord) -> None:
+        """End as known: its redirect led to another page, which the crawl has by this name."""
+        self._settle(Outcome.KNOWN, where)
+        self.led_to = name
+
     def skip(self) -> None:
         """End as skipped: by its rules the page is set aside, and not asked for."""
         self._settle(Outcome.SKIPPED, None)
@@ -358,6 +367,7 @@ class Execution:
             error=self.error,
             delay=self.delay,
             allow_failure=self._keeps_outputs,
+            led_to=self.led_to,
             is_of_callback=not self.is_of_task,
             scraped=() if self.is_doomed else tuple(self.scraped),
             log=() if self.item is None else self.item.kept_log(),

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import CreateAlias
-from scrapy_itemgraph.model.work import Redirect, RedirectAnswer
+from scrapy_itemgraph.model.work import ErrorRecord, Outcome, Redirect, RedirectAnswer
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider import callbacks
+from scrapy_itemgraph.worker.spider.led_pages import LedPages
 from scrapy_itemgraph.worker.spider.page_rules import without_rules
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
-    from scrapy_itemgraph.worker.executions.execution import Leg
+    from scrapy_itemgraph.worker.executions.execution import Execution, Leg
     from scrapy_itemgraph.worker.spider.duplicates import Duplicates
     from scrapy_itemgraph.worker.spider.request_operations import RequestOperations
     from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
@@ -39,11 +40,16 @@ class Redirects:
     operations: RequestOperations
     duplicates: Duplicates
     sessions: SessionSync
+    led_pages: LedPages = field(default_factory=LedPages)
     _waiting: list[tuple[Request, Leg, Redirect]] = field(default_factory=list)
     _added: asyncio.Event = field(default_factory=asyncio.Event)
 
     def follow(self, request: Request, leg: Leg) -> bool:
-        """Note where a redirect or a retry takes a request; False if it has been there already."""
+        """Note where a redirect or a retry takes a request; False if another request goes there.
+
+        A redirect back to a URL of its own chain goes on: a site that sets a cookie may lead away
+        and back. Scrapy's REDIRECT_MAX_TIMES ends a loop.
+        """
         claim = leg.execution.claim
         assert claim is not None
         # It may lead to a login page, which is nobody's, and not where to go on.
@@ -51,14 +57,13 @@ class Redirects:
             self.queue.push_follow_up(request, leg)
             return True
         name = self.operations.identities.of_target(request)
-        if claim.invalidated_at is not None and self.operations.again_in(request) is None:
-            name = None  # fetched again, wherever that leads by now
-        if name is not None:
-            if name == claim.item.id or name in leg.execution.discovered:
+        if name is not None and name not in leg.chain:
+            if not leg.is_own and (name == claim.item.id or name in leg.execution.discovered):
                 self.duplicates.filtered(request)
                 leg.close()
                 return False
             leg.execution.discovered[name] = request
+            leg.chain = (*leg.chain, name)
         stored = self._stored(without_rules(request, leg.execution)) if leg.is_own else None
         self._add(request, leg, Redirect(claim=claim, name=name, request=stored))
         return True
@@ -72,6 +77,7 @@ class Redirects:
         if name is None or claim is None:
             self.queue.push_follow_up(request, leg)
             return
+        leg.chain = (name,)
         leg.execution.add(CreateAlias(name))
         self._add(request, leg, Redirect(claim=claim, name=name, request=None, takes_name=False))
 
@@ -100,6 +106,13 @@ class Redirects:
             leg.execution.discovered[operation.id] = operation
             leg.execution.add(operation)
 
+    def _end_as_known(self, request: Request, execution: Execution, name: str) -> None:
+        """End a page whose redirect led to another one."""
+        assert execution.claim is not None
+        where = f"it led to {request.url}, which the crawl has"
+        execution.known(name, ErrorRecord(type=str(Outcome.KNOWN), message=where, url=request.url))
+        self.led_pages.led(execution.claim.slot, name, request.url)
+
     def _add(self, request: Request, leg: Leg, move: Redirect) -> None:
         leg.state = LegState.QUEUED
         self._waiting.append((request, leg, move))
@@ -120,6 +133,8 @@ class Redirects:
             if leg.execution.links is not None and name is not None:
                 leg.execution.links.add(item_names.hex_key(name))
             self._leave(request, leg)
+            if leg.is_own and name is not None:
+                self._end_as_known(request, leg.execution, name)
             leg.close()
         else:
             leg.execution.release()

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.tasks import Task
 
+TOO_MANY_REDIRECTS = "too many redirects"  # the type of such a failure
 _JITTER = 0.25  # of a delay, up and down
+_REDIRECTED_TOO_OFTEN = "max redirections reached"  # what Scrapy's redirect middlewares raise
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class RetryPolicy:
             seconds = site_feedback.retry_after(error.response, self._max_retry_after)
             asked = None if seconds is None else timedelta(seconds=max(seconds, 0.001))
         elif isinstance(error, IgnoreRequest):
+            if str(error) == _REDIRECTED_TOO_OFTEN:  # no page came, and nobody refused it
+                return Verdict(Outcome.FAILED, TOO_MANY_REDIRECTS)
             return Verdict(Outcome.REFUSED, error_records.type_name(error))
         else:
             kind = error_records.type_name(error)
