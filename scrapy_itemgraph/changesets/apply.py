@@ -354,6 +354,7 @@ def _hold(state: State, claim: Claim, ending: _Ending) -> None:
     if result is None:
         result = item.results[claim.task_id] = Result(version=claim.version)
     result.is_successful = False
+    result.led_to = None
     result.is_held = result.is_held or not ending.is_expired
     result.run = state.run
     result.is_changed = True

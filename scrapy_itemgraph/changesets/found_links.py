@@ -74,9 +74,8 @@ def _named(operations: Sequence[Operation]) -> Iterator[str]:
     """Yield the names of items that operations create, or would."""
     for operation in operations:
         if isinstance(operation, CreateItem) or (
-            isinstance(operation, UpdateData) and operation.upsert
+            isinstance(operation, UpdateData) and operation.upsert and operation.id is not None
         ):
-            assert operation.id is not None
             yield operation.id
 
 

@@ -37,7 +37,7 @@ HOLD = text("""
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
         AS failed(item_id, task_id, task_version)
     ON CONFLICT (item_id, task_id) DO UPDATE SET is_successful = false, is_held = true,
-        run = excluded.run
+        run = excluded.run, led_to = NULL
 """)
 
 RECORD = text("""

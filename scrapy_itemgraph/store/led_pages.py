@@ -25,7 +25,7 @@ FOUND = text("""
     SELECT r.item_id, r.task_id
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     CROSS JOIN LATERAL (SELECT a.key FROM aliases a WHERE a.item_id = wanted.id OFFSET 0) AS a
-    JOIN tasks t ON t.crawl_id = :crawl AND t.is_callback
+    JOIN tasks t ON t.crawl_id = :crawl
     CROSS JOIN LATERAL (
         SELECT r.item_id, r.task_id FROM results r
         WHERE r.task_id = t.id AND r.led_to = a.key LIMIT :limit) AS r

@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 class SpiderStart:
     """Says when `start()` has nothing more, and when the database lacks what it gave.
 
-    `error` is what it raised. `has_run` is set while no `start()` runs that has begun.
+    `error` is what it raised, `has_yielded` tells that it yielded something. `has_run` is set while
+    no `start()` runs that has begun.
     """
 
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     has_run: asyncio.Event = field(default_factory=asyncio.Event)
     is_wanted_again: asyncio.Event = field(default_factory=asyncio.Event)
     error: str | None = None
+    has_yielded: bool = False
 
     @property
     def has_ended(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.tallies import Tallies
@@ -33,6 +34,7 @@ from scrapy_itemgraph.worker.executions.ready_requests import ReadyRequests
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.rule_changes import RuleChanges
+from scrapy_itemgraph.worker.spider import start_checks
 from scrapy_itemgraph.worker.spider.cookies import Jars
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.duplicates import Duplicates
@@ -435,6 +437,9 @@ def _claimer(given: Inputs, queues: _Queues, depths: LinkDepths) -> Claimer:
             start=base.start,
             over=base.end.over,
             idle=settings.run.idle,
+            warn_of_empty_start=partial(
+                start_checks.warn_of_empty_start, given.spider, given.tasks
+            ),
         ),
         news=base.news,
     )

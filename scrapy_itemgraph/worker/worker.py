@@ -243,9 +243,11 @@ class Worker:
         rules = CrawlRules(self.spider)
         methods.warn_of_no_callbacks(self.settings.results.callbacks, self.spider, rules.names)
         self.settings = rules.with_options(self.settings)
+        start_checks.warn_of_start_requests(self.spider)
         start_checks.warn_of_options_of_tasks(self.settings, self.tasks)
         start_checks.warn_of_cached_pages(self.crawler.settings, self.settings, self.tasks)
         kept_state.warn_of_kept_state(self.spider)
+        kept_state.warn_of_given_up_retries(self.spider)
         return CallbackTasks(self.spider, self.tasks, self.settings.results.callbacks)
 
     async def _open_graph(self, callbacks: CallbackTasks) -> WorkerGraph:
@@ -301,6 +303,7 @@ class Worker:
         if self.ends_early:
             return
         async for output in start:
+            self.base.start.has_yielded = True
             try:
                 kept = self.parts.spider_output.from_start(output)
             except ItemGraphError as wrong:
@@ -318,7 +321,8 @@ class Worker:
         """Take note that `start()` raised an error, which others log."""
         self.base.start.error = f"start() raised {type(error).__name__}: {error}"
         logger.warning(
-            "start() raised %s: %s; the crawl goes on with the work of the graph",
+            "start() raised %s: %s; the crawl goes on with the work of the graph, and the next "
+            "start goes on with this run",
             type(error).__name__,
             error,
             extra={"action": "start_failed"},
@@ -401,6 +405,7 @@ class Worker:
 
     async def _finish(self, graph: WorkerGraph, parts: Parts) -> None:
         is_run_over = parts.active.is_over and parts.closing.is_idle_end and not self.ends_early
+        has_started = self.base.start.error is None  # else the next start goes on with the run
         parts.active.close()
         if not self.base.end.is_cut_off:
             await parts.content_writer.finish()
@@ -410,7 +415,7 @@ class Worker:
         if not self.base.end.is_cut_off:
             await parts.committer.flush()
             await parts.sessions.save()
-            if is_run_over:
+            if is_run_over and has_started:
                 await parts.claimer.no_work_left.end_run()
             for hook in self._before_closing:
                 await hook()
@@ -429,6 +434,8 @@ class Worker:
             self._parts.gate.abandon()
         try:
             error = self.failure or self.base.start.error
+            if self.base.start.error is not None and reason == "finished":
+                reason = "start_error"  # as Scrapy 2.19 says; older ones do not
             await graph.close(reason, uses, self.base.tallies.take_all(), error=error)
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
             self.fail(f"at the end of the crawl: {error}")

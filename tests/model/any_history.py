@@ -364,6 +364,19 @@ class AnyHistory(RuleBasedStateMachine):
         self.both.handle(task, retry=retry)
 
     @rule(
+        name=names,
+        led=st.lists(names, min_size=1, max_size=3),
+        between=st.just(()) | some(OUTSIDE, "names", "data", most=2),
+    )
+    def lead_to_known(self, name: str, led: list[str], between: tuple[Any, ...]) -> None:
+        """Have pages lead to others, change what has their names, and bring them back."""
+        claims = self.both.claim(len(led))
+        ends = [{"outcome": "known", "led_to": one} for one in led]
+        self.both.end(list(zip(claims, ends, strict=False)))
+        self.both.apply(*between)
+        self.both.handle_led(name)
+
+    @rule(
         task=some_task,
         retry=st.booleans(),
         outcomes=st.lists(endings, max_size=2),

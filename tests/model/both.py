@@ -187,6 +187,7 @@ class Both:
                     allow_failure=end.allow_failure,
                     delay=timedelta(hours=end.delay) if end.outcome == "retry" else None,
                     is_of_callback=is_of_callback,
+                    led_to=end.led_to if end.outcome == "known" else None,
                 )
             )
         attached = [one for changeset in ours for one in ops.attachments(changeset.operations)]
@@ -331,6 +332,13 @@ class Both:
         """Handle failures."""
         self.people.failures.handle(task=task, retry=retry)
         self.model.handle(task, retry=retry)
+
+    def handle_led(self, name: str) -> None:
+        """Have what led to an item run again, if there is one."""
+        if self.model.names.get(name) is None:
+            return
+        self.people.failures.handle(led_to=name)
+        self.model.handle_led(name)
 
     def unhandle(self, hours: float, task: str | None) -> None:
         """Undo what was handled in the last hours."""

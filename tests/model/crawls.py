@@ -26,6 +26,7 @@ class End:
     outcome: str = "ok"
     allow_failure: bool = False
     delay: float = 0.0  # hours, of a retry
+    led_to: str = "B"  # of what is known
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ class Crawl(ItemGraph):
         pair = None if end.token is None else self.claimed(end.token)
         if end.token is not None and pair is None:
             return Became(None)
-        if end.outcome in {"ok", "gone", "failed", "refused"}:
+        if end.outcome in {"ok", "known", "gone", "failed", "refused"}:
             became = self._carried_out(end, pair)
         else:
             became = Became(end.outcome)
@@ -196,7 +197,7 @@ class Crawl(ItemGraph):
     def _carried_out(self, end: End, pair: Pair | None) -> Became:
         """Carry out what was yielded, or none of it; then comes the result (design 4)."""
         outcome, error = end.outcome, None
-        keeps = outcome in {"ok", "gone"} or end.allow_failure
+        keeps = outcome in {"ok", "known", "gone"} or end.allow_failure
         run = Run(self)
         version = None
         if pair is not None:
@@ -222,6 +223,8 @@ class Crawl(ItemGraph):
             survivor = Pair(run.own, pair.task)
             if keeps and outcome != "refused":
                 self._complete(survivor, run, version)
+                if outcome == "known":
+                    self.items[run.own].results[pair.task].led_to = end.led_to
             self._hold(survivor, outcome, is_expired=is_expired)
             if keeps and outcome == "failed" and self.tasks[pair.task].is_callback:
                 self.items[run.own].results[pair.task].expired = self.tick  # stale, once handled
@@ -239,6 +242,7 @@ class Crawl(ItemGraph):
         ttl, is_own = run.ttl or (self.tasks[pair.task].ttl, False)
         result.completed, result.version = (self.now, self.tick), version
         result.run = self.run
+        result.led_to = None
         result.expires = None if ttl is None else self.now + ttl
         result.has_own_ttl = is_own
         result.let_run()
@@ -253,7 +257,7 @@ class Crawl(ItemGraph):
             result = self.items[pair.item].results[pair.task]
             result.is_held = result.is_gone = True
             result.expired = self.tick  # stale, once it is freed
-        elif outcome not in {"ok", "gone"}:
+        elif outcome not in {"ok", "known", "gone"}:
             self._fail(pair, outcome, is_expired=is_expired)
 
     def _fail(self, pair: Pair, kind: str, *, is_expired: bool = False) -> None:
@@ -265,6 +269,7 @@ class Crawl(ItemGraph):
         """
         result = self.items[pair.item].results.setdefault(pair.task, Result(self.tick))
         result.run = self.run
+        result.led_to = None
         if not is_expired:
             result.is_held = True
             result.open.append(kind)
@@ -292,15 +297,37 @@ class Crawl(ItemGraph):
 
     def handle(self, task: str | None, *, retry: bool) -> None:
         """Handle open failures, of a task or all (SRAP-29); with `retry` their pairs may run."""
-        for item in self.items.values():
+        concerned: set[int] = set()
+        for number, item in self.items.items():
             for name, result in item.results.items():
                 if task in {None, name} and result.open:
+                    concerned.add(number)
                     result.handled += [
                         Handled(self.now, self.attempts_made, kind) for kind in result.open
                     ]
                     result.open = []
                     result.is_held = result.is_held and not retry
+        if retry:
+            self._bring_back(concerned)
         self._end_step()
+
+    def handle_led(self, name: str) -> None:
+        """Have what led to an item run again; and itself, if it has the name by a redirect."""
+        number = self.resolve(name)
+        if self.items[number].name != name:
+            for task, result in self.items[number].results.items():
+                if self.tasks[task].is_callback:
+                    result.let_run()
+                    result.expired, result.led_to = self.tick, None
+        self._bring_back({number})
+        self._end_step()
+
+    def _bring_back(self, numbers: set[int]) -> None:
+        """Make stale what led to these items, by the names that they have by now."""
+        for item in self.items.values():
+            for result in item.results.values():
+                if result.led_to is not None and self.names.get(result.led_to) in numbers:
+                    result.expired, result.led_to = self.tick, None
 
     def unhandle(self, since: float, task: str | None) -> None:
         """Undo what people handled since an hour, but for what has run since, or runs."""

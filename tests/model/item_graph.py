@@ -67,6 +67,7 @@ class Result:
     expired: int | None = None  # the tick of an `Expire`
     is_held: bool = False
     is_gone: bool = False  # held, because its page is no more
+    led_to: str | None = None  # the name of the known page that its redirect led to
     open: list[str] = field(default_factory=list)
     handled: list[Handled] = field(default_factory=list)
 

@@ -29,6 +29,8 @@ RESULTS = sa.text("""
         CASE WHEN r.completed_at IS NOT NULL THEN r.run END AS run,
         CASE WHEN r.completed_at IS NOT NULL THEN r.task_version END AS version,
         r.invalidated_at IS NOT NULL AS is_expired,
+        (SELECT j.name FROM aliases a JOIN items j ON j.id = a.item_id
+            WHERE a.crawl_id = i.crawl_id AND a.key = r.led_to) AS led_to,
         extract(epoch FROM r.completed_at - clock_timestamp()) / 3600 AS completed,
         extract(epoch FROM r.expires_at - clock_timestamp()) / 3600 AS expires,
         ARRAY(SELECT CASE WHEN f.is_refusal THEN 'refused' ELSE 'failed' END FROM failures f
@@ -56,6 +58,7 @@ SILENT = {
     "expires": None,
     "has own ttl": False,
     "is expired": False,
+    "led to": None,
     "open": [],
 }
 ATTEMPTS = sa.text("""
@@ -136,6 +139,7 @@ def stored_graph(connection: Connection, crawl_id: int) -> dict[str, Any]:
             "expires": _hours(row.expires),
             "has own ttl": row.ttl_overridden,
             "is expired": row.is_expired and row.completed is not None,
+            "led to": row.led_to,
             "open": list(row.open),
         }
     for item in items.values():
@@ -175,6 +179,12 @@ def stored_contents(connection: Connection) -> dict[int, bytes]:
     return {row.id: _content(row) for row in connection.execute(CONTENTS)}
 
 
+def _name_of(crawl: Crawl, name: str | None) -> str | None:
+    """Return the id of the item that has a name by now; None where there is none."""
+    owner = None if name is None else crawl.names.get(name)
+    return None if owner is None else crawl.items[owner].name
+
+
 def model_graph(crawl: Crawl) -> dict[str, Any]:
     """Return items, names and results as the model has them."""
     items = {}
@@ -197,6 +207,7 @@ def model_graph(crawl: Crawl) -> dict[str, Any]:
                         "expires": _since(crawl, result.expires),
                         "has own ttl": result.has_own_ttl,
                         "is expired": result.expired is not None and result.completed is not None,
+                        "led to": _name_of(crawl, result.led_to),
                         "open": result.open,
                     }
                     for task, result in item.results.items()

@@ -340,6 +340,7 @@ def changeset(
     log: Sequence[LogLine] = (),
     is_of_callback: bool = False,
     items_scraped: int = 0,
+    led_to: str | None = None,
 ) -> Changeset:
     """Make a changeset of checked operations; a failure has an error."""
     if error is None and outcome in {Outcome.FAILED, Outcome.REFUSED, Outcome.RETRY}:
@@ -354,6 +355,7 @@ def changeset(
         log=log,
         is_of_callback=is_of_callback,
         items_scraped=items_scraped,
+        led_to=led_to,
     )
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
@@ -23,7 +25,10 @@ _LONGEST_POLL = 10.0  # where many workers share the crawl
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class NoWorkLeft:
-    """Finds that nothing is left of a run, and sets `over`; `idle` is ITEMGRAPH_IDLE."""
+    """Finds that nothing is left of a run, and sets `over`; `idle` is ITEMGRAPH_IDLE.
+
+    `warn_of_empty_start` is called where there was nothing to do, and `start()` yielded nothing.
+    """
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -31,6 +36,7 @@ class NoWorkLeft:
     start: SpiderStart
     over: asyncio.Event
     idle: str
+    warn_of_empty_start: Callable[[], None]
     has_said_idle: bool = False
 
     async def look(self, *, is_dry: bool, has_claimed: bool) -> float | None:
@@ -72,6 +78,8 @@ class NoWorkLeft:
     async def _say_why_idle(self) -> None:
         """Say that there is nothing to do, why, and what would change that."""
         logger.info("Nothing to do now", extra={"action": "idle"})
+        if not (self.start.has_yielded or self.start.error or self.idle == "wait"):
+            self.warn_of_empty_start()
         await log_summary(self.graph)
         logger.info(
             "To run what is fresh: another version= of its task (of a plain callback in "

@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+import scrapy
+
 from scrapy_itemgraph.tools import logs, wording
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from scrapy import Spider
     from scrapy.settings import BaseSettings
 
     from scrapy_itemgraph.model.tasks import Task
@@ -32,6 +35,48 @@ def warn_of_options_of_tasks(settings: Settings, tasks: Mapping[str, Task]) -> N
                 ", ".join(f"{name}=…" for name in settings.results.callbacks[task.method]) or "…",
                 extra={"action": "options_of_task"},
             )
+
+
+def warn_of_start_requests(spider: Spider) -> None:
+    """Warn of a `start_requests()` that Scrapy does not call, in a spider without a `start()`."""
+    if _has_uncalled_start_requests(spider):
+        logger.warning(
+            "%s.start_requests() is not called: Scrapy %s calls start() alone. Write `async def "
+            "start(self):` in its place, and yield the same requests",
+            type(spider).__name__,
+            scrapy.__version__,
+            extra={"action": "start_requests"},
+        )
+
+
+def _has_uncalled_start_requests(spider: Spider) -> bool:
+    cls = type(spider)
+    is_called = hasattr(scrapy.Spider, "start_requests")  # by Scrapy's own start(), in older ones
+    has_own_start = getattr(cls.start, "__module__", "").partition(".")[0] != "scrapy"
+    return hasattr(cls, "start_requests") and not (is_called or has_own_start)
+
+
+def warn_of_empty_start(spider: Spider, tasks: Mapping[str, Task]) -> None:
+    """Warn that `start()` yielded nothing, where nothing else begins the crawl.
+
+    Task spiders without seeds may have their items from outside.
+    """
+    is_uncalled = _has_uncalled_start_requests(spider)
+    if callable(getattr(spider, "seeds", None)) or (tasks and not is_uncalled):
+        return
+    if is_uncalled:
+        why = "its start_requests() is not called (see above)"
+    elif type(spider).start is scrapy.Spider.start and not spider.start_urls:
+        why = "its start_urls is empty"
+    else:
+        why = "it ended without a request"
+    logger.warning(
+        "start() of the spider %s yielded nothing, and nothing is left to do: %s. So this run has "
+        "fetched no page",
+        spider.name,
+        why,
+        extra={"action": "empty_start"},
+    )
 
 
 def warn_of_cached_pages(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import scrapy
 from support.projects import IS_REACTORLESS
 
 SPIDER = """
@@ -423,3 +424,90 @@ def test_tasks_without_the_add_on_are_said(project):
     assert "ERROR: The spider 's' declares tasks (parse_page), but scrapy-itemgraph is not" in line
     assert 'ADDONS = {"scrapy_itemgraph.Addon": 500}' in line
     assert "missing_addon" not in other.log + meant.log
+
+
+OLD = """
+class S(scrapy.Spider):
+    name = "s"
+
+    def start_requests(self):
+        yield scrapy.Request(SITE + "/page", self.parse)
+
+    def parse(self, response):
+        pass
+"""
+EMPTY = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = []
+
+    def parse(self, response):
+        pass
+"""
+
+
+@pytest.mark.edge
+def test_a_spider_whose_start_requests_scrapy_does_not_call_is_named(project, site):
+    """A public project was "successful" with 0 pages for weeks: start_requests() alone."""
+    run = project.write(OLD).crawl()
+
+    is_called = hasattr(scrapy.Spider, "start_requests")
+    assert run.stats["reason"] == "finished", run.log
+    assert site.hits["/page"] == is_called
+    assert run.log.count("S.start_requests() is not called: Scrapy") == (not is_called)
+    assert run.log.count("yielded nothing, and nothing is left to do") == (not is_called)
+
+
+@pytest.mark.crawls(EMPTY)
+def test_an_empty_list_of_start_urls_is_named(run):
+    """A run that has nothing to begin with says so at WARNING."""
+    (line,) = [line for line in run.log.splitlines() if "yielded nothing" in line]
+    assert "WARNING: start() of the spider s yielded nothing" in line
+    assert "its start_urls is empty" in line
+
+
+def test_a_start_without_requests_is_fine_where_seeds_or_work_begin_the_crawl(project, site):
+    """Nothing is said of seeds, nor where a person added work."""
+    seeded = project.write(SPIDER).crawl()
+    project.write(SPIDER.replace("def seeds(self)", "def start_requests(self)"))
+    added = project.scrapy("itemgraph", "add", "ADDED", "--tag", "page", "--url", site.url + "/a")
+    work = project.crawl()
+
+    assert "yielded nothing" not in seeded.log
+    assert added.code == 0, added.log
+    assert site.hits["/a"] == 1, work.log
+    assert "yielded nothing" not in work.log
+
+
+BREAKS = """
+class S(scrapy.Spider):
+    name = "s"
+    fixed = None
+
+    async def start(self):
+        yield scrapy.Request(SITE + "/page/1", dont_filter=True)
+        if not self.fixed:
+            raise RuntimeError("the list of pages is not there")
+        yield scrapy.Request(SITE + "/page/2", dont_filter=True)
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+@pytest.mark.edge
+@pytest.mark.tracebacks("RuntimeError: the list of pages is not there")
+def test_a_start_that_raises_ends_its_run_for_now(project, site):
+    """What it yielded is fetched; the run is not finished, and the next start goes on with it."""
+    project.write(BREAKS)
+
+    broken = project.crawl()
+    told = project.scrapy("itemgraph", "status")
+    fixed = project.crawl("-a", "fixed=1")
+    runs = project.rows("SELECT number, is_finished, reason FROM runs")
+
+    assert site.hits == {"/page/1": 1, "/page/2": 1}, fixed.log
+    assert broken.stats["item_scraped_count"] == 1
+    assert "(start_error)" in told.output
+    assert "finished" not in told.output
+    assert runs == [(1, True, "finished")]

@@ -79,6 +79,7 @@ def fill(connection):
     with_failures = "UPDATE failures SET handled_at = now(), handled_by = 'a person' WHERE id = 1"
     for statement in (
         with_failures,
+        "UPDATE results SET led_to = (SELECT key FROM aliases WHERE name = 'C') WHERE item_id = 1",
         "UPDATE work SET deaths = 2, alone_deaths = 1 WHERE item_id = (SELECT max(id) FROM items)",
         'UPDATE work SET request = \'{"url": "http://c.example/2"}\' WHERE tries > 0',
         'UPDATE attempts SET log = \'[{"message": "hm"}]\', scraped = 2 WHERE id = 1',

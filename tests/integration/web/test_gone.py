@@ -123,3 +123,19 @@ def test_results_are_expired_over_http(web, filled):
     (result,) = [one for one in web.get("/items/DONE/operations") if one["task"] == "parse"]
     assert result["state"] == "stale"
     assert ask(all=True).json()["expired"] >= 1
+
+
+def test_pages_that_led_to_a_known_page_are_brought_back_over_http(web, filled):
+    """By its URL or id, alone; as `handle --led-to` does."""
+    with web_servers.crawl_of(filled) as crawl:
+        crawl.done("LOGIN")
+        crawl.end(crawl.claimed("LED"), outcome=Outcome.KNOWN, led_to="LOGIN")
+
+    def ask(**given):
+        return web.ask("POST", f"{API}/failures/handle", given)
+
+    assert ask(led_to="LOGIN", all=True).status_code == 422
+    assert ask(led_to="LOGIN", retry=False).status_code == 422
+    assert ask(led_to="nowhere").status_code == 404
+    assert ask(led_to="LOGIN").json() == {"handled": 1, "retry": True}
+    assert ask(led_to="LOGIN").json() == {"handled": 0, "retry": True}

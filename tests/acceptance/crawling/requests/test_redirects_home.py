@@ -181,7 +181,7 @@ def read(project, run) -> list[str]:
         pytest.param(FOLLOW_UPS, marks=pytest.mark.crawls(FOLLOW_UPS), id="follow-ups"),
     ],
 )
-def test_norconex_361_pages_are_read_whose_redirects_come_home(spider, run, project):  # noqa: ARG001
+def test_norconex_361_pages_are_read_whose_redirects_come_home(spider, run, project):
     """Each page is fetched and read once, whoever asks for it and however it is spelt."""
     assert run.stats["reason"] == "finished", run.log
     assert read(project, run) == READ
@@ -211,7 +211,7 @@ def test_a_ring_of_redirects_is_a_failure_of_its_page(run, project, site):
     assert run.stats["reason"] == "finished", run.log
     assert read(project, run) == []
     outcomes = project.request_outcomes()
-    assert outcomes == dict.fromkeys(("/page", "/ring/link", "/ring/start"), ["failed"])
+    assert outcomes == {path: ["failed"] for path in ("/page", "/ring/link", "/ring/start")}
     kinds = {kind for *_, outcome, kind in project.attempts() if outcome == "failed"}
     assert kinds == {"too many redirects"}
     assert {message for _, message in project.errors()} == {"max redirections reached"}
