@@ -82,6 +82,7 @@ class TaskNumbers:
     failures: int
     refusals: int
     done: int
+    led_to_known: int
     failed: int
     refused: int
     given_up: int

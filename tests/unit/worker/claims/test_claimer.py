@@ -125,6 +125,7 @@ def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Clai
             start=parts.start,
             over=parts.over,
             idle="close",
+            warn_of_empty_start=lambda: None,
         ),
         news=parts.news,
     )
