@@ -73,10 +73,9 @@ def _note_ends(state: State, found: links.Found) -> None:
 def _named(operations: Sequence[Operation]) -> Iterator[str]:
     """Yield the names of items that operations create, or would."""
     for operation in operations:
-        if isinstance(operation, CreateItem) or (
-            isinstance(operation, UpdateData) and operation.upsert and operation.id is not None
-        ):
-            yield operation.id
+        is_left_out = isinstance(operation, UpdateData) and not operation.upsert
+        if isinstance(operation, CreateItem | UpdateData) and not is_left_out:
+            yield from () if operation.id is None else (operation.id,)
 
 
 def _page(state: State, page: int | None) -> tuple[int | None, bool]:
