@@ -238,8 +238,8 @@ def test_a_redirect_goes_on_once_the_graph_has_noted_it():
 
 
 def test_a_redirect_to_what_is_known_ends_there():
-    """Where another item has the page its leg is closed, and nothing failed."""
-    assert followed(RedirectAnswer.TAKEN)[:3] == (0, LegState.CLOSED, Outcome.OK)
+    """Where another item has the page its leg is closed, and the page is known."""
+    assert followed(RedirectAnswer.TAKEN)[:3] == (0, LegState.CLOSED, Outcome.KNOWN)
 
 
 def test_a_redirect_of_a_lost_claim_gives_its_work_up():
