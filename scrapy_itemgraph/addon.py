@@ -32,7 +32,7 @@ from scrapy_itemgraph.spidermiddlewares import (
 from scrapy_itemgraph.tools import logs, wording
 from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.opening import runners_job
-from scrapy_itemgraph.worker.spider.crawl_names import keep_arguments
+from scrapy_itemgraph.worker.spider.crawl_names import keep_arguments, restore_name
 from scrapy_itemgraph.worker.spider.job_arguments import check_feeds, check_reserved
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ class Addon:
             warn_of_unknown(settings)
             _warn_of_version(scrapy.version_info)
             if not is_looking:
+                restore_name(self._crawler)
                 arguments = scrapy_internals.given_arguments(self._crawler)
                 if runners_job() is not None:
                     check_reserved(self._crawler.spidercls, arguments or ())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from scrapy_itemgraph.graph.worker_start import register_worker
 from scrapy_itemgraph.model.tasks import of_named_callback
-from scrapy_itemgraph.store.registry import code_changes, runs
+from scrapy_itemgraph.store.registry import code_changes, crawl_starts, runs
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ class WorkerCallbacks:
         run = runs.join(connection, self._crawl_id, for_queue=self._job.is_of_runner)
         if run.is_over:
             self._job.see_end()
+        if not self._own.id:
+            crawl_starts.refuse_beside_others(connection, self._crawl_id, self._start.of_crawl)
         worker = self.register_process(connection)
         if run.started_at == worker.started_at:
             runs.began_by(

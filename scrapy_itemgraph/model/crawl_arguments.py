@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 import shlex
 from dataclasses import dataclass, field
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT
 
@@ -27,6 +34,7 @@ RESERVED = NEVER | {
 """Arguments that a crawl of the queue may have where the spider's own `__init__` names them."""
 _SECRET = re.compile(r"passw|secret|token|keys?$|(^|_)(pass|pwd|o?auth)(_|$)", re.IGNORECASE)
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.:=,-]+")  # in a shell, or in a URL
+_TEXTS = (Enum, date, time, timedelta, Decimal, UUID, PurePath, bytes, bytearray)
 _DIGEST = 8  # letters of a digest in a name
 
 
@@ -35,12 +43,14 @@ class CrawlStart:
     """Who starts, and with which arguments; `name` is what ITEMGRAPH_CRAWL calls the crawl.
 
     `old_digests` is what earlier versions kept of the spider: digests of its text attributes.
+    `uncounted` are the names of arguments that do not tell crawls apart, see `counted`.
     """
 
     spider: str
     given: Mapping[str, str] = field(default_factory=dict)
     name: str | None = None
     old_digests: Mapping[str, str] = field(default_factory=dict)
+    uncounted: tuple[str, ...] = ()
 
 
 def is_secret(name: str) -> bool:
@@ -64,36 +74,95 @@ def reserved_error(name: str, spider: str) -> str:
 
 def counted(
     given: Mapping[str, Any], ignored: Collection[str] = ()
-) -> tuple[dict[str, str], list[str]]:
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the arguments that count, as text by name, and the names of those that cannot.
 
-    What is text or a number counts as `-a name=value` has it, all else as JSON. Names that begin
-    with an underscore, and `ignored` ones, do not count; nor does what JSON cannot say.
+    Text and numbers count as `-a name=value` has them, dates and the like as their text, all else
+    as JSON. Names that begin with an underscore, and `ignored` ones, do not count. A value that
+    has a part of any other type cannot.
     """
     counts: dict[str, str] = {}
-    unsayable: list[str] = []
+    uncounted: list[str] = []
     for name, value in sorted(given.items()):
         if name.startswith("_") or name in ignored:
             continue
         try:
             counts[name] = _text(value)
         except (TypeError, ValueError, RecursionError):
-            unsayable.append(name)
-    return counts, unsayable
+            uncounted.append(name)
+    return counts, tuple(uncounted)
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, str):
-        text = str(value)
-    elif value is None or isinstance(value, bool | int | float):
-        json.dumps(value, allow_nan=False)
+    """Return a value as text that PostgreSQL can store."""
+    if value is None or isinstance(value, str | int | float):
         text = str(value)
     else:
-        text = json.dumps(value, allow_nan=False, ensure_ascii=False, sort_keys=True)
-    text.encode()  # ValueError where PostgreSQL could not keep it
-    if "\0" in text:
-        raise ValueError("it has a NUL")
-    return text
+        plain = _as_json(value)
+        is_text = isinstance(plain, str)
+        text = plain if is_text else json.dumps(plain, ensure_ascii=False, sort_keys=True)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(text)
+    return json.dumps(text) if "\0" in text else text
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value of a closed set of types as JSON has it, equal for equal values.
+
+    Raises:
+        TypeError: it, or a part of it, is of another type.
+
+    """
+    match value:
+        case None | str() | int() | float():
+            return value
+        case list() | tuple():
+            return [_as_json(one) for one in value]
+        case set() | frozenset():
+            return _sorted(_as_json(one) for one in value)
+        case dict():
+            return _dict_as_json(value)
+    return _as_text(value) if isinstance(value, _TEXTS) else _fields_as_json(value)
+
+
+def _as_text(value: Any) -> str:
+    match value:
+        case Enum():
+            return f"{type(value).__qualname__}.{value.name}"
+        case date() | time():
+            zone = getattr(value, "tzinfo", None)
+            named = f"[{zone.key}]" if isinstance(zone, ZoneInfo) else ""
+            return value.isoformat() + named
+        case bytes() | bytearray():
+            return repr(bytes(value))
+    return str(value)
+
+
+def _fields_as_json(value: Any) -> Any:
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        raise TypeError(f"{type(value)} tells no crawls apart")
+    compared = [one.name for one in dataclasses.fields(value) if one.compare]
+    return {type(value).__qualname__: {name: _as_json(getattr(value, name)) for name in compared}}
+
+
+def _dict_as_json(value: dict[Any, Any]) -> Any:
+    """Return an object where all keys are text, numbers or None; else a list of sorted pairs."""
+    kinds = {_kind(key) for key in value}
+    if kinds in (set(), {str}, {float}, {type(None)}):
+        return {key: _as_json(part) for key, part in value.items()}
+    return _sorted([_as_json(key), _as_json(part)] for key, part in value.items())
+
+
+def _kind(key: Any) -> type:
+    if isinstance(key, int | float):
+        return float
+    return str if isinstance(key, str) else type(key)
+
+
+def _sorted(parts: Iterable[Any]) -> list[Any]:
+    return sorted(parts, key=lambda part: json.dumps(part, sort_keys=True))
 
 
 def shown(given: Mapping[str, str], salt: str) -> dict[str, str]:

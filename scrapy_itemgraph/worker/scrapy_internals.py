@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from scrapy import Request
     from scrapy.crawler import Crawler
+    from scrapy.dupefilters import RFPDupeFilter
     from scrapy.extensions.feedexport import BlockingFeedStorage, FeedSlot
     from scrapy.http import Response, TextResponse
     from scrapy.http.cookies import CookieJar
@@ -92,6 +93,20 @@ def wake_engine(crawler: Crawler) -> None:
     slot = getattr(crawler.engine, "_slot", None)
     if slot is not None:
         slot.nextcall.schedule()
+
+
+def emptied_fingerprints(dupefilter: RFPDupeFilter) -> set[str | bytes]:
+    """Empty the set in which a duplicates filter keeps what it has seen, and return it.
+
+    `RFPDupeFilter.fingerprints`, of text, or `_fingerprints`, of bytes: 2.14 to 2.19. A project may
+    have put something else in its place, which is left as it is.
+    """
+    kept = vars(dupefilter)
+    found = kept.get("_fingerprints", kept.get("fingerprints"))
+    if not isinstance(found, set):
+        return set()
+    found.clear()
+    return found
 
 
 # Methods of the engine's parts. Each is looked up whenever it is called, with the engine's own

@@ -120,6 +120,27 @@ def make(connection: Connection, start: CrawlStart) -> Started:
     return Started(crawl_id, start.name)
 
 
+def refuse_beside_others(connection: Connection, crawl_id: int, start: CrawlStart) -> None:
+    """Refuse a start whose arguments do not all count while another one works on its crawl.
+
+    The caller has locked the crawl's row, and registers the worker after this.
+
+    Raises:
+        ConfigurationError: another one does.
+
+    """
+    if not start.uncounted or not connection.scalar(OTHERS_LIVE, {"crawl": crawl_id}):
+        return
+    names = ", ".join(start.uncounted)
+    raise ConfigurationError(
+        f"another start of the spider {start.spider} runs in the same crawl, for this one differs "
+        f"in arguments that do not count: {names}. Each would take pages of the other. Give their "
+        "values as text, numbers, dates, lists, dicts or dataclasses; or give each start a crawl "
+        "by ITEMGRAPH_CRAWL; or, if they do not change which pages are crawled, set "
+        f"ITEMGRAPH_IGNORED_ARGUMENTS = {','.join(start.uncounted)!r}"
+    )
+
+
 def _arguments(connection: Connection, start: CrawlStart) -> dict[str, str]:
     """Return arguments as they are stored; the salt is asked for where there are some."""
     salt = str(connection.execute(SALT).scalar_one()) if start.given else ""

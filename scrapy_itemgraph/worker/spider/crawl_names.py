@@ -29,6 +29,38 @@ def keep_arguments(crawler: Crawler, given: Mapping[str, Any] | None) -> None:
     setattr(crawler, _OF_CRAWLER, kept)
 
 
+def restore_name(crawler: Crawler) -> None:
+    """Give a spider the name of its class, where something else than text is in its place.
+
+    `super().__init__(self, …)` makes a spider its own name, and Scrapy crawls with that.
+
+    Raises:
+        ConfigurationError: its class has no name either.
+
+    """
+    spider = crawler.spider
+    if spider is None or isinstance(spider.name, str):
+        return
+    given = spider.name
+    kind = type(spider)
+    name = getattr(kind, "name", None)
+    cure = "leave self out of super().__init__(self, …)" if given is spider else "give it text"
+    if not isinstance(name, str):
+        raise ConfigurationError(
+            f"the name of the spider {kind.__qualname__} is of type {type(given).__qualname__}, "
+            f"not text; {cure}"
+        )
+    spider.name = name
+    logger.warning(
+        "The spider %s was made with a name of type %s, not text, and goes by that of its class; "
+        "%s",
+        name,
+        type(given).__qualname__,
+        cure,
+        extra={"action": "spider_name"},
+    )
+
+
 def crawl_start(
     crawler: Crawler, spider: Spider, template: str | None, ignored: Collection[str]
 ) -> CrawlStart:
@@ -41,12 +73,15 @@ def crawl_start(
             spider.name,
             extra={"action": "arguments_unknown"},
         )
-    counted, unsayable = crawl_arguments.counted(given or {}, ignored)
-    if unsayable:
+    counted, uncounted = crawl_arguments.counted(given or {}, ignored)
+    if uncounted:
         logger.warning(
-            "Arguments of the spider %s that JSON cannot say make no crawl of their own: %s",
+            "Arguments of the spider %s do not count: %s. Starts that differ in these alone are "
+            "one crawl, and one after the other each goes on with it. What counts is text, "
+            "numbers, dates, times, Decimals, UUIDs, bytes, paths, enums, and lists, dicts, sets "
+            "and dataclasses of these",
             spider.name,
-            ", ".join(unsayable),
+            ", ".join(uncounted),
             extra={"action": "arguments_left_out"},
         )
     attributes = text_attributes(spider)
@@ -58,6 +93,7 @@ def crawl_start(
         given=counted,
         name=name,
         old_digests=crawl_arguments.old_digests(attributes),
+        uncounted=uncounted,
     )
 
 

@@ -87,6 +87,8 @@ class Enqueuer:
         try:
             if identity is None:
                 identity = self.operations.identify(request, execution)
+            if identity.is_refused:
+                return Discovery(identity, is_known=True)
             is_known = identity.again is None and self._is_known(identity, execution)
             if execution.links is not None:
                 self.depths.note(request, identity.name, execution, is_known=is_known)

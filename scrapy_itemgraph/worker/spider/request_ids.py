@@ -19,13 +19,19 @@ from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import input_checks, item_names, page_names
 from scrapy_itemgraph.model.request_operations import WHENEVER
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.caches import LastValues, SeenTexts
+from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from scrapy import Spider
     from scrapy.crawler import Crawler
 
     from scrapy_itemgraph.worker.executions.execution import Execution
+
+logger = logs.logger(__name__)
 
 _PLAIN = re.compile(r"https?://[a-z0-9.-]+(?::[0-9]+)?/[A-Za-z0-9/_.-]*").fullmatch
 _PROBE = "http://a.example:8000/b/C_d-1.html"
@@ -35,11 +41,57 @@ _MOST_NAMES = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The name of a request's item; what is of a run before the number `again` is fetched again."""
+    """The name of a request's item; what is of a run before the number `again` is fetched again.
+
+    `is_refused`: the project's duplicates filter says that the request was seen.
+    """
 
     name: str
     is_filtered: bool
     again: int | None = None
+    is_refused: bool = False
+
+
+class AskedFilter:
+    """Asks a duplicates filter of the project whether a request was seen.
+
+    The filter may know requests by another name than their fingerprint. It adds that name to the
+    set of its parent class. The set is emptied before each call, so that it does not grow, and a
+    request that is yielded again passes: its name in the database tells whether it was seen.
+    A filter with a memory of its own refuses such a request. One that it let pass before in this
+    process passes again: the execution that yielded it may not have been committed.
+    """
+
+    def __init__(self, dupefilter: RFPDupeFilter, fingerprint: Callable[[Request], str]) -> None:
+        self._dupefilter = dupefilter
+        self._fingerprint = fingerprint
+        self._passed: LastValues[str, str] = LastValues(_MOST_NAMES)  # names by fingerprint
+        self._has_warned = False
+
+    def ask(self, request: Request) -> tuple[str, bool]:
+        """Return the name of a request, and whether the filter refuses it."""
+        fingerprint = self._fingerprint(request)
+        passed = self._passed.get(fingerprint)
+        added = scrapy_internals.emptied_fingerprints(self._dupefilter)
+        if self._dupefilter.request_seen(request):
+            return (f"REQ:{fingerprint}", True) if passed is None else (passed, False)
+        if passed is not None and not added:
+            self._warn(request)
+        name = f"REQ:{_text(*added) if len(added) == 1 else fingerprint}"
+        self._passed.put(fingerprint, name)
+        return name, False
+
+    def _warn(self, request: Request) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "DUPEFILTER_CLASS %s lets %s pass once more, but pages are fetched once by their "
+                "fingerprint all the same. Give requests that are to be fetched again "
+                "dont_filter=True, or set DUPEFILTER_CLASS to scrapy.dupefilters.BaseDupeFilter",
+                type(self._dupefilter).__name__,
+                request,
+                extra={"action": "dupefilter_lets_pass"},
+            )
 
 
 class RequestIds:
@@ -57,6 +109,11 @@ class RequestIds:
         is_scrapys = type(self.dupefilter) in {BaseDupeFilter, RFPDupeFilter}
         self._goes_by_url = is_scrapys and type(self._fingerprinter) is RequestFingerprinter
         self._names: LastValues[str, str] = LastValues(_MOST_NAMES)  # by URL
+        self._asked: AskedFilter | None = None
+        if isinstance(self.dupefilter, RFPDupeFilter) and (
+            type(self.dupefilter).request_seen is not RFPDupeFilter.request_seen
+        ):
+            self._asked = AskedFilter(self.dupefilter, self._fingerprint)
 
     def start_again(self) -> None:
         """Name what `start()` yields as the first time: it is run once more."""
@@ -66,7 +123,8 @@ class RequestIds:
     def of_start(self, request: Request, spider: Spider, run: int) -> Identity:
         """Return the identity of a request that `start()` yields: once in each run."""
         if self._is_filtered(request):
-            return Identity(self.name(request), is_filtered=True, again=run)
+            name, is_refused = self._named(request)
+            return Identity(name, is_filtered=True, again=run, is_refused=is_refused)
         try:
             callback = requests.callback_name(request, spider)
         except UnstorableError:  # it will be carried, and has no item
@@ -80,7 +138,8 @@ class RequestIds:
     def of_child(self, request: Request, parent: Execution | None) -> Identity:
         """Return the identity of a request that a callback, or nobody in particular, yields."""
         if self._is_filtered(request):
-            return Identity(self.name(request), is_filtered=True)
+            name, is_refused = self._named(request)
+            return Identity(name, is_filtered=True, is_refused=is_refused)
         if parent is None or parent.claim is None:
             return Identity(f"{self.name(request)}:{uuid.uuid4().hex}", is_filtered=False)
         name = f"{self.name(request)}:{item_names.name_key(parent.claim.item.id).hex}"
@@ -94,6 +153,15 @@ class RequestIds:
 
     def name(self, request: Request) -> str:
         """Return what a filtered request is known by."""
+        return self._named(request)[0]
+
+    def _named(self, request: Request) -> tuple[str, bool]:
+        """Return what a request is known by, and whether the project's filter refuses it."""
+        if self._asked is not None and not request.dont_filter:
+            return self._asked.ask(request)
+        return self._name(request), False
+
+    def _name(self, request: Request) -> str:
         if not self.is_plain(request):
             return f"REQ:{self._fingerprint(request)}"
         url = request.url
@@ -122,6 +190,15 @@ class RequestIds:
         if len(fingerprint) > _LONGEST_FINGERPRINT:
             return item_names.name_key(fingerprint.hex()).hex
         return fingerprint.hex()
+
+
+def _text(name: object) -> str:
+    """Return what a duplicates filter knows a request by as text of a name."""
+    if isinstance(name, bytes):
+        return name.hex()
+    text = str(name)
+    is_short = len(text) <= _LONGEST_FINGERPRINT and text.isprintable()
+    return text if is_short else item_names.name_key(text).hex
 
 
 def plain_fingerprint(url: str) -> str | None:

@@ -13,6 +13,7 @@ from scrapy_itemgraph.exceptions import UnstorableError
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
+from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.notes import Notes
 from scrapy_itemgraph.worker.spider import request_builder
 from scrapy_itemgraph.worker.spider.validation import TTL, is_of_each_start
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.execution import Execution
     from scrapy_itemgraph.worker.spider.callbacks import CallbackTasks
     from scrapy_itemgraph.worker.spider.request_ids import Identity, RequestIds
+
+logger = logs.logger(__name__)
 
 start_requests: Notes[bool] = Notes()
 """The requests of `start()`, until they are identified."""
@@ -46,6 +49,7 @@ class RequestOperations:
     callbacks: CallbackTasks
     incremental: Collection[str] | None
     frees_gone: bool = False
+    _has_clamped: bool = False
 
     def identify(self, request: Request, execution: Execution) -> Identity:
         """Return what a request is known by; a start page is fetched once in each run.
@@ -87,10 +91,24 @@ class RequestOperations:
             id=identity.name,
             tags=(tasks.callback_tag(task),),
             data=data,
-            nice=max(-_NICE, min(-request.priority, _NICE)),
+            nice=self._nice(request),
             again=self.graph.run.number if only_gone else again,
             only_gone=only_gone,
         )
+
+    def _nice(self, request: Request) -> int:
+        nice = max(-_NICE, min(-request.priority, _NICE))
+        if nice != -request.priority and not self._has_clamped:
+            self._has_clamped = True
+            logger.warning(
+                "%s has the priority %d. Priorities end at ±%d here; what is beyond that counts as "
+                "that, so such requests lose their order",
+                request,
+                request.priority,
+                _NICE,
+                extra={"action": "priority_clamped"},
+            )
+        return nice
 
     def again_in(self, request: Request) -> int | None:
         """Return the run in which a link has to be fetched; None where any will do."""

@@ -110,6 +110,92 @@ process.start()
     assert found == [("cats:cat=books,n=3", 4, 1), ("cats:cat=music,n=3", 4, 1)]
 
 
+WINDOWS = """
+class S(scrapy.Spider):
+    name = "windows"
+
+    async def start(self):
+        yield scrapy.Request(SITE + f"/page/{self.window['site']}/index")
+
+    def parse(self, response):
+        for n in range(10):
+            yield response.follow(f"/page/{self.window['site']}/{n}", self.parse_page)
+
+    def parse_page(self, response):
+        yield {"own": self.window["site"], "url": response.url}
+"""
+AT_ONCE = """
+from datetime import date
+from scrapy.crawler import CrawlerProcess
+from scrapy.utils.project import get_project_settings
+
+process = CrawlerProcess(get_project_settings())
+for site in ("one", "two", "three"):
+    process.crawl("windows", window={"site": site, "since": SINCE})
+process.start()
+"""
+
+
+def test_a_dict_with_a_date_in_it_tells_crawls_apart(project):
+    """Three starts at once in one process are three crawls: each scrapes the pages of its site."""
+    project.write(WINDOWS, 'FEEDS = {"out.jl": {"format": "jsonlines"}}')
+    script = project.directory / "three.py"
+    script.write_text(AT_ONCE.replace("SINCE", "date(2026, 11, 28)"))
+
+    run = project.finish(project.start_python(str(script)))
+
+    assert run.code == 0, run.log
+    assert _warnings(run) == []
+    items = [json.loads(line) for line in (project.directory / "out.jl").read_text().splitlines()]
+    wanted = {
+        (site, f"{project.site_url}/page/{site}/{n}")
+        for site in ("one", "two", "three")
+        for n in range(10)
+    }
+    assert sorted((one["own"], one["url"]) for one in items) == sorted(wanted)
+    assert len(project.rows(CRAWLS)) == 3
+
+
+def test_starts_that_cannot_be_told_apart_do_not_run_beside_each_other(project):
+    """Values that do not count: one of three runs, the others are refused with what to do."""
+    project.write(WINDOWS, 'FEEDS = {"out.jl": {"format": "jsonlines"}}')
+    script = project.directory / "three.py"
+    script.write_text(AT_ONCE.replace("SINCE", "object()"))
+
+    run = project.finish(project.start_python(str(script)))
+    again = project.finish(project.start_python(str(script)))
+
+    refused = [line for line in run.log.splitlines() if "runs in the same crawl" in line]
+    assert len(refused) == 2, run.log
+    assert "ITEMGRAPH_IGNORED_ARGUMENTS = 'window'" in refused[0]
+    assert sum("do not count: window" in line for line in _warnings(run)) == 3
+    assert again.log.count("runs in the same crawl") == 2
+    items = [json.loads(line) for line in (project.directory / "out.jl").read_text().splitlines()]
+    assert len(items) == 20
+    assert all(f"/page/{one['own']}/" in one["url"] for one in items)
+    assert project.rows(CRAWLS) == [("windows",)]
+
+
+@pytest.mark.crawls("""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/1"]
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(self, *args, **kwargs)
+
+    def parse(self, response):
+        yield {"url": response.url}
+""")
+def test_a_spider_that_is_its_own_name_goes_by_that_of_its_class(run, project):
+    """Plain Scrapy crawls with `super().__init__(self)`; so it does here, and a warning says so."""
+    assert run.stats["item_scraped_count"] == 1, run.log
+    assert "Traceback" not in run.log
+    (warning,) = [line for line in _warnings(run) if "name of type" in line]
+    assert "leave self out of super().__init__(self, …)" in warning
+    assert project.rows(CRAWLS) == [("s",)]
+
+
 def test_what_is_ignored_unsayable_or_secret(project, cats):
     """Ignored arguments make no crawl; a secret makes one, and its value stands nowhere."""
     runs = [

@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import PurePosixPath
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -22,13 +29,71 @@ from scrapy_itemgraph.model import crawl_arguments
 )
 def test_what_is_given_counts_as_it_is_typed(given, counts):
     """A number counts as its text; what begins with an underscore, or is ignored, does not."""
-    assert crawl_arguments.counted(given, ignored=["depth"]) == (counts, [])
+    assert crawl_arguments.counted(given, ignored=["depth"]) == (counts, ())
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x", "a\0b", "\ud800"])
-def test_what_json_cannot_say_does_not_count(value):
+class Mode(Enum):
+    """A choice of a spider."""
+
+    FAST = 1
+    SLOW = 2
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a spider is to crawl, with a part that makes no difference."""
+
+    since: date
+    sites: frozenset[str]
+    note: object = field(default_factory=object, compare=False)
+
+
+UUID_TEXT = "12345678-1234-5678-1234-567812345678"
+WINDOW = Window(date(2026, 11, 28), frozenset({"b", "a"}))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (date(2026, 11, 28), "2026-11-28"),
+        (datetime(2026, 11, 28, 9, tzinfo=UTC), "2026-11-28T09:00:00+00:00"),
+        (time(9, tzinfo=ZoneInfo("Europe/Berlin")), "09:00:00[Europe/Berlin]"),
+        (timedelta(days=1, seconds=5), "1 day, 0:00:05"),
+        (Decimal("1.50"), "1.50"),
+        (UUID(UUID_TEXT), UUID_TEXT),
+        (PurePosixPath("a/b"), "a/b"),
+        (b"\xff", r"b'\xff'"),
+        (bytearray(b"x"), "b'x'"),
+        (Mode.FAST, "Mode.FAST"),
+        (float("inf"), "inf"),
+        ({"b", "a", "c"}, '["a", "b", "c"]'),
+        ({"on": [(date(2026, 1, 2), None)]}, '{"on": [["2026-01-02", null]]}'),
+        (
+            {date(2026, 1, 2): {2}, date(2026, 1, 1): {1}},
+            '[["2026-01-01", [1]], ["2026-01-02", [2]]]',
+        ),
+        ({"b": 1, 2: "x"}, '[["b", 1], [2, "x"]]'),
+        ({10: "a", 2: "b"}, '{"2": "b", "10": "a"}'),
+        ([WINDOW], '[{"Window": {"since": "2026-11-28", "sites": ["a", "b"]}}]'),
+        ("a\0b", r'"a\u0000b"'),
+        ("\udcff", r'"\udcff"'),
+    ],
+)
+def test_values_of_a_closed_set_of_types_count(value, text):
+    """Each as one text, whatever the order of sets, at every start; nested ones as well."""
+    assert crawl_arguments.counted({"x": value}) == ({"x": text}, ())
+
+
+def _circle() -> list:
+    circle: list = []
+    circle.append(circle)
+    return circle
+
+
+@pytest.mark.parametrize("value", [object(), [object()], {"a": re.compile("")}, Window, _circle()])
+def test_any_other_value_does_not_count(value):
     """It is named, for a warning."""
-    assert crawl_arguments.counted({"x": value, "cat": "a"}) == ({"cat": "a"}, ["x"])
+    assert crawl_arguments.counted({"x": value, "cat": "a"}) == ({"cat": "a"}, ("x",))
 
 
 def test_a_secret_is_shown_as_a_digest_and_counts():

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from scrapy import Request, Spider
@@ -14,12 +15,14 @@ from scrapy.statscollectors import MemoryStatsCollector
 from support.parts import a_claim
 
 from scrapy_itemgraph.connections.session import News
+from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.tools import async_tools
 from scrapy_itemgraph.worker import worker as workers
 from scrapy_itemgraph.worker.downloads import request_slots
 from scrapy_itemgraph.worker.executions.context import ItemContext
+from scrapy_itemgraph.worker.spider import crawl_names
 
 
 @pytest.mark.parametrize(
@@ -92,3 +95,15 @@ def test_a_crawler_is_freed_with_its_crawl():
     gc.collect()
 
     assert [one() for one in known] == [None, None]
+
+
+@pytest.mark.parametrize(("name", "cure"), [(5, "give it text"), (None, "leave self out")])
+def test_a_spider_without_a_name_of_text_is_refused_in_one_line(name, cure):
+    """Neither it nor its class has one; where it is its own name, the line says how that came."""
+
+    class Nameless(Spider):
+        def __init__(self):
+            super().__init__(self if name is None else name)
+
+    with pytest.raises(ConfigurationError, match=cure):
+        crawl_names.restore_name(SimpleNamespace(spider=Nameless()))

@@ -245,3 +245,18 @@ def test_a_redirect_to_what_is_known_ends_there():
 def test_a_redirect_of_a_lost_claim_gives_its_work_up():
     """Another worker has the claim by now, so this one's execution is released."""
     assert followed(RedirectAnswer.LOST)[:3] == (0, LegState.CLOSED, Outcome.RELEASED)
+
+
+def test_priorities_beyond_what_a_column_holds_are_clamped_and_said_once(caplog):
+    """Milliseconds as priority: such requests lose their order, and smaller ones keep theirs."""
+    given = [1_764_000_000_000, 1_764_000_000_001, -(2**40), 7, -(2**31) + 1]
+
+    async def run() -> list[int | None]:
+        parts = parts_with()
+        requests = [Request(f"{URL}/{one}", priority=one) for one in given]
+        found = [parts.enqueuer.discover(one, parts.claimed()) for one in requests]
+        return [one.operation.nice for one in found]
+
+    limit = 2**31 - 1
+    assert asyncio.run(run()) == [-limit, -limit, limit, -7, limit]
+    assert caplog.text.count("has the priority") == 1
