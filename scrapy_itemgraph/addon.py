@@ -29,9 +29,8 @@ from scrapy_itemgraph.spidermiddlewares import (
     PreviewSpiderMiddleware,
     show_operations,
 )
-from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.worker import scrapy_internals
-from scrapy_itemgraph.worker.opening import runners_job
+from scrapy_itemgraph.tools import logs, url_secrets, wording
+from scrapy_itemgraph.worker import opening, scrapy_internals
 from scrapy_itemgraph.worker.spider.crawl_names import keep_arguments, restore_name
 from scrapy_itemgraph.worker.spider.job_arguments import check_feeds, check_reserved
 
@@ -47,6 +46,7 @@ logger = logs.logger(__name__)
 
 SCHEDULER = "scrapy_itemgraph.scheduler.Scheduler"
 ROBOTS_PARSER = "scrapy_itemgraph.worker.downloads.robots.RobotParser"
+KEPT_BY_QUEUE = "30d"  # how long scraped items of a queued crawl with feeds are kept
 NEWEST_SCRAPY = (2, 19)  # that the tests run on
 _ASYNCIO_REACTOR = "twisted.internet.asyncioreactor.AsyncioSelectorReactor"
 _FEED_EXPORTER = "scrapy.extensions.feedexport.FeedExporter"
@@ -109,6 +109,8 @@ class Addon:
         is_looking = self._is_looking(settings)
         try:
             _take_from_runner(settings)
+            if os.environ.get(opening.JOB):
+                _keep_items_of_feeds(settings)
             given = read_project(settings)
             if not given.run.enabled:
                 raise NotConfigured
@@ -117,7 +119,7 @@ class Addon:
             if not is_looking:
                 restore_name(self._crawler)
                 arguments = scrapy_internals.given_arguments(self._crawler)
-                if runners_job() is not None:
+                if opening.runners_job() is not None:
                     check_reserved(self._crawler.spidercls, arguments or ())
                     feeds = [*settings.getdict("FEEDS"), settings.get("FEED_URI") or ""]
                     check_feeds(feeds, arguments or {})
@@ -176,6 +178,23 @@ def _take_from_runner(settings: BaseSettings) -> None:
     """Set what a runner says through the environment, which may be secret: names in a list."""
     for name in filter(None, os.environ.get("ITEMGRAPH_FROM_RUNNER", "").split(",")):
         settings.set(name, os.environ[name], "cmdline")
+
+
+def _keep_items_of_feeds(settings: BaseSettings) -> None:
+    """Have feeds of a queued crawl written from the journal: other hosts may go on with it."""
+    uris = [str(uri) for uri in settings.getdict("FEEDS") if not str(uri).startswith("stdout:")]
+    if not uris:
+        return
+    if settings.getpriority("ITEMGRAPH_KEEP_ITEMS") is None:
+        settings.set("ITEMGRAPH_KEEP_ITEMS", KEPT_BY_QUEUE, "addon")
+    elif not read_project(settings).scraped_items.keep_items:
+        logger.warning(
+            "ITEMGRAPH_KEEP_ITEMS is False, so each process of this crawl writes %s by itself, and "
+            "each host has a part. Leave the setting out, and the host where the run ends writes "
+            "all of it",
+            ", ".join(url_secrets.without_login(uri) for uri in uris),
+            extra={"action": "feeds_split"},
+        )
 
 
 def _warn_of_version(version: tuple[int | str, ...]) -> None:

@@ -17,9 +17,13 @@ from scrapy_itemgraph.model import crawl_waits
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl, State
 from scrapy_itemgraph.model.rules import Ruleset
 from scrapy_itemgraph.model.schedule_terms import NewSchedule
+from scrapy_itemgraph.settings import read_project
+from scrapy_itemgraph.tools import url_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from scrapy import Spider
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
@@ -108,14 +112,15 @@ def add(call: Call) -> None:
     if rule is not None and given.paused:
         raise UsageError("a crawl that waits for its schedule needs no --paused; leave it out")
     arguments = dict(given.arguments)
-    check_arguments(spider_class(call.scrapy_settings, given.spider), arguments)
+    spider = spider_class(call.scrapy_settings, given.spider)
+    check_arguments(spider, arguments)
     terms = {name: getattr(given, name) for name in _TERMS if getattr(given, name) is not None}
     new = NewCrawl(
         spider=given.spider,
         project=call.project,
         name=given.name,
         arguments=arguments,
-        settings=_settings(call),
+        settings=_settings(call, spider),
         ignored=call.settings.run.ignored_arguments,
         is_paused=given.paused,
         rules=None if given.accept is None else Ruleset.accepting(given.accept),
@@ -135,11 +140,11 @@ def add(call: Call) -> None:
 _TERMS = ("nice", "concurrency", "tag", "note", "time_limit", "resource", "keeps_fresh")
 
 
-def _settings(call: Call) -> dict[str, Any]:
+def _settings(call: Call, spider: type[Spider]) -> dict[str, Any]:
     """Return the settings that processes of a new crawl are started with, feeds among them.
 
     Raises:
-        UsageError: they name the crawl, or a feed that each process would begin anew.
+        UsageError: they name the crawl, or a feed that would lie in parts on several hosts.
 
     """
     given: dict[str, Any] = _options(call)
@@ -151,18 +156,28 @@ def _settings(call: Call) -> dict[str, Any]:
         # 0 is no limit to Scrapy, which `crawls set --depth 0` is not.
         given |= {"DEPTH_LIMIT": 0 if depth == math.inf else depth, "ITEMGRAPH_LEAST_DEPTH": True}
     output, anew = call.given.output, call.given.overwrite_output
+    _refuse_split_feeds(call, spider, [*output, *anew])
     if not output and not anew:
         return given
-    if anew and not call.settings.scraped_items.keep_items:
-        raise UsageError(
-            "-O begins its file anew each time that a process of the crawl starts, and a crawl in "
-            "the queue may have several; use -o, or -s ITEMGRAPH_KEEP_ITEMS=True, with which each "
-            "item is in the file once"
-        )
     feeds = feed_process_params_from_cli(call.scrapy_settings, output, overwrite_output=anew)
     if "stdout:" in feeds:
         raise UsageError("standard output of a process is its job's log; name a file")
     return {**given, "FEEDS": feeds}
+
+
+def _refuse_split_feeds(call: Call, spider: type[Spider], given: Sequence[str]) -> None:
+    """Refuse feeds of a crawl that is told to keep no items: each host would have a part."""
+    settings = call.scrapy_settings.copy()
+    spider.update_settings(settings)
+    uris = given or [url_secrets.without_login(str(uri)) for uri in settings.getdict("FEEDS")]
+    is_told = settings.getpriority("ITEMGRAPH_KEEP_ITEMS") is not None
+    if uris and is_told and not read_project(settings).scraped_items.keep_items:
+        raise UsageError(
+            f"ITEMGRAPH_KEEP_ITEMS is False, so each process of the crawl would write {uris[0]} by "
+            "itself: when its runner dies and one on another host goes on, each host has a part. "
+            "Leave that setting out, and a queued crawl with feeds keeps its items for 30 days; "
+            "or add -s ITEMGRAPH_KEEP_ITEMS=True"
+        )
 
 
 @CRAWLS.command(

@@ -29,6 +29,7 @@ from twisted.python.failure import Failure
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.feed_exports import scraped
+from scrapy_itemgraph.model import crawl_arguments
 from scrapy_itemgraph.serialize import classes, json_values
 from scrapy_itemgraph.tools import logs, url_secrets
 from scrapy_itemgraph.tools.path_parts import path_part
@@ -248,6 +249,7 @@ class Feed:
         now = datetime.now(UTC)
         known: dict[str, Any] = {
             "name": path_part(spider.name),
+            "crawl": crawl_arguments.as_path_part(spider.name),
             "time": now.replace(microsecond=0).isoformat().replace(":", "-"),
             "batch_time": now.isoformat().replace(":", "-"),
             "batch_id": self._batch,

@@ -11,6 +11,7 @@ from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.feed_exports import torn_lines
+from scrapy_itemgraph.model import crawl_arguments
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.url_secrets import without_login
 from scrapy_itemgraph.worker import scrapy_internals
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.feed_exports.torn_lines import Mended
     from scrapy_itemgraph.graph.worker_feed_exports import WorkerFeeds
     from scrapy_itemgraph.settings import Settings
+    from scrapy_itemgraph.worker.worker import Worker
 
 logger = logs.logger(__name__)
 
@@ -51,6 +53,10 @@ class FeedExporter(scrapy_internals.OpenFeedExporter):
         self._closing: set[asyncio.Task[None]] = set()
         self._worker = workers.of(crawler)
         self._worker.before_commit(self._flush)
+
+    def uri_params(self, spider: Spider, function: Any, before: Any) -> dict[str, Any]:
+        """Return what fills a URI's template: with `crawl` what Scrapy has."""
+        return with_crawl(self._worker, super().uri_params(spider, function, before))
 
     async def open_spider(self, spider: Spider) -> None:  # type: ignore[override]
         """Open the feeds, and mend the files that are appended to."""
@@ -130,6 +136,16 @@ class FeedExporter(scrapy_internals.OpenFeedExporter):
                     ) from error
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def with_crawl(worker: Worker, params: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters of a feed's URI, with the crawl's name unless there is such a parameter.
+
+    Where the graph could not be opened nothing is written.
+    """
+    if worker.failure is not None:
+        return {"crawl": "", **params}
+    return {"crawl": crawl_arguments.as_path_part(worker.graph.crawl), **params}
 
 
 async def _awaited(task: asyncio.Task[None]) -> None:

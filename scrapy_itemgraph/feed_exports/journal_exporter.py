@@ -10,7 +10,7 @@ from scrapy import signals
 from scrapy.extensions import feedexport
 
 from scrapy_itemgraph.exceptions import ItemGraphError
-from scrapy_itemgraph.feed_exports.exporter import warn_of_fresh
+from scrapy_itemgraph.feed_exports.exporter import warn_of_fresh, with_crawl
 from scrapy_itemgraph.feed_exports.storages import FileFeedStorage
 from scrapy_itemgraph.feed_exports.writers import LineWriter, WholeWriter, Writer, goes_on
 from scrapy_itemgraph.tools import logs
@@ -77,6 +77,10 @@ class JournalExporter(scrapy_internals.OpenFeedExporter):
     async def close_spider(self, spider: Spider) -> None:  # noqa: ARG002 - Scrapy's signature
         """Say that all feeds are closed; what was written is stored before the graph closes."""
         await self.crawler.signals.send_catch_log_async(signals.feed_exporter_closed)
+
+    def uri_params(self, spider: Spider, function: Any, before: Any) -> dict[str, Any]:
+        """Return what fills a URI's template: with `crawl` what Scrapy has."""
+        return with_crawl(self._worker, super().uri_params(spider, function, before))
 
     def uri(self, template: str, batch: int) -> str:
         """Return the URI of a batch, filled in by what this process knows."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import socket
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
@@ -24,6 +25,11 @@ class Place:
 
     mark: int | None
     size: int
+
+
+def name_of(path: Path) -> str:
+    """Return the host and the path of a file, by which other hosts know that it is not theirs."""
+    return f"{socket.gethostname()}:{path}"
 
 
 def end_of(path: Path) -> Place:

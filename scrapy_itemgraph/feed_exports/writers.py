@@ -104,6 +104,21 @@ class Writer(ABC):
         if not await self._graph.advance(state, written, whole=whole):
             self.lose()
 
+    def _is_elsewhere(self, path: Path) -> bool:
+        """Tell whether the feed is in a file of another host, or of another folder, until now."""
+        return self.state.file not in {None, line_files.name_of(path)}
+
+    def _say_moved(self, path: Path) -> None:
+        logger.warning(
+            "The feed %s was written to %s until now; %s",
+            without_login(self._template),
+            self.state.file,
+            "batches that are full stay there, and this process goes on with the next one"
+            if self._size
+            else f"all of this run is written to {path} now, and that file is left as it is",
+            extra={"action": "feed_moved"},
+        )
+
     def _new_slot(self, batch: int, uri: str) -> FeedSlot:
         return self._exporter.new_slot(self._template, batch, uri, self._options)
 
@@ -167,9 +182,10 @@ class LineWriter(Writer):
         if not rows:
             return False
         try:
-            slot = self._slot or await self._open()
-            if self._state is None:
-                return False
+            if self._slot is None:  # what is to be written may be another thing then
+                await self._open()
+                return self._state is not None
+            slot = self._slot
             written = []
             for row in rows:
                 written.append(row.journal_id)
@@ -212,7 +228,8 @@ class LineWriter(Writer):
     async def _open(self) -> FeedSlot:
         """Go on with the file, or begin one."""
         state = self.state
-        if state.size is not None and state.uri != without_login(self._uri(state.batch)):
+        is_of_other_uri = state.uri != without_login(self._uri(state.batch))
+        if state.size is not None and is_of_other_uri and _is_on_this_host(state):
             assert state.uri is not None
             place = Place(state.mark, state.size)
             path = _path_of(state.uri)
@@ -234,9 +251,20 @@ class LineWriter(Writer):
         overwrites = bool(slot.feed_options.get("overwrite"))
         rewrites = overwrites and not self._size
         found = Mended()
+        file = line_files.name_of(path)
         if state.size is not None:
             place = Place(state.mark, state.size)
-            if not await asyncio.to_thread(line_files.cut, path, place):
+            is_elsewhere = self._is_elsewhere(path)
+            # Of an empty file nothing but its number is known, which another host's may have.
+            is_cut = (state.size > 0 or not is_elsewhere) and await asyncio.to_thread(
+                line_files.cut, path, place
+            )
+            if is_cut and is_elsewhere:
+                state = _under(state, file)
+            elif is_elsewhere:
+                state = await self._moved(path, state)
+                slot.itemcount = 0
+            elif not is_cut:
                 logger.warning(
                     "%s is not as it was left; %s",
                     path,
@@ -258,7 +286,19 @@ class LineWriter(Writer):
         adopt(slot, path, found)
         assert isinstance(slot.storage, FileFeedStorage)
         slot.storage.gather()
-        return replace(state, size=place.size, mark=place.mark)
+        begins = state.begins if self._size else {file: (place.size, place.mark), **state.begins}
+        return replace(state, size=place.size, mark=place.mark, file=file, begins=begins)
+
+    async def _moved(self, path: Path, state: FeedState) -> FeedState:
+        """Have all of the run written to a file here, after what it had before the run."""
+        self._say_moved(path)
+        begin = state.begins.get(line_files.name_of(path))
+        if begin is not None:
+            size, mark = begin
+            await asyncio.to_thread(line_files.cut, path, Place(mark, size))
+        if not self._size:
+            await self._graph.mark_run(self.id)
+        return replace(state, size=None, mark=None, count=0)
 
     async def _append(self, slot: FeedSlot) -> bool:
         """Have what was exported on the disk; False if somebody has put another file there."""
@@ -327,10 +367,9 @@ class WholeWriter(Writer):
         slot = self._new_slot(state.batch, uri)
         path = _regular(slot)
         if path is not None and isinstance(slot.storage, FileFeedStorage):
-            if state.size is None or not (is_same or is_retry):
-                overwrites = bool(slot.feed_options.get("overwrite"))
-                size = 0 if overwrites or not path.exists() else path.stat().st_size
-                state = replace(state, size=size)
+            is_known = is_same or is_retry
+            state, is_moved = await asyncio.to_thread(self._based, slot, path, state, is_known)
+            is_same |= is_moved and not self._size
             await slot.storage.begin_whole(path, state.size or 0)
         await self._advance(
             replace(state, uri=without_login(uri), count=state.count if is_same else 0)
@@ -354,10 +393,37 @@ class WholeWriter(Writer):
             return False
         self.has_failed = False
         state = replace(self.state, count=slot.itemcount)
+        if path is not None and path.exists():
+            place = await asyncio.to_thread(line_files.end_of, path)
+            state = replace(state, mark=place.mark)
         if self._size:
             state = replace(state, uri=None, batch=state.batch + 1, count=0, size=None)
         await self._advance(state, written, whole=True)
         return self._state is not None
+
+    def _based(
+        self, slot: FeedSlot, path: Path, state: FeedState, is_known: bool
+    ) -> tuple[FeedState, bool]:
+        """Return the state with what the file keeps, and whether the feed was elsewhere till now.
+
+        `is_known` tells that the state has the size of what this file keeps.
+        """
+        file = line_files.name_of(path)
+        is_moved = False
+        if self._is_elsewhere(path):
+            end = line_files.end_of(path) if path.exists() else None
+            is_moved = end is None or end.mark != state.mark
+            if is_moved:
+                self._say_moved(path)
+                state = replace(state, size=None)
+            else:
+                state = _under(state, file)
+        if state.size is None or not (is_known or is_moved):
+            overwrites = bool(slot.feed_options.get("overwrite"))
+            size = 0 if overwrites or not path.exists() else path.stat().st_size
+            begins = state.begins if self._size else {file: (size, None), **state.begins}
+            state = replace(state, size=begins.get(file, (size,))[0], begins=begins)
+        return replace(state, file=file), is_moved
 
     async def _export_all(
         self, slot: FeedSlot, *, with_written: bool
@@ -391,6 +457,17 @@ def _regular(slot: FeedSlot) -> Path | None:
 def _path_of(uri: str) -> Path | None:
     path = Path(feedexport.FileFeedStorage(uri).path).resolve()
     return path if path.is_file() or not path.exists() else None
+
+
+def _under(state: FeedState, file: str) -> FeedState:
+    """Return the state of a feed whose file is known by another name: a folder of several hosts."""
+    begin = state.begins.get(state.file or "")
+    known = {} if begin is None else {file: begin}
+    return replace(state, file=file, begins={**state.begins, **known})
+
+
+def _is_on_this_host(state: FeedState) -> bool:
+    return state.file is None or state.file.startswith(line_files.name_of(Path("/")))
 
 
 def _appends(slot: FeedSlot) -> bool:

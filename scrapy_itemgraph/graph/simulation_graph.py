@@ -141,6 +141,7 @@ async def _opened(
     await rules.make_ready(prepared.claim.ruleset_id)
     upkeep = WorkerUpkeep(transactions, own, tasks=callbacks, run=run, job=job, rules=rules)
     return SimulationGraph(
+        crawl=crawl,
         connections=connections,
         process=process,
         callbacks=callbacks,

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 class WorkerGraph:
     """What one worker does with its crawl's graph, by subject; made by `open`."""
 
+    crawl: str  # its name
     connections: WorkerConnections
     process: OwnProcess
     callbacks: Callbacks
@@ -175,6 +176,7 @@ async def _opened(
     rules = WorkerRules(transactions, process)
     upkeep = WorkerUpkeep(transactions, own, tasks=callbacks, run=run, job=job, rules=rules)
     graph = WorkerGraph(
+        crawl=started.name,
         connections=connections,
         process=process,
         callbacks=callbacks,

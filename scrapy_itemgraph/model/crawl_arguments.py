@@ -198,6 +198,16 @@ def label(spider: str, arguments: Mapping[str, str]) -> str:
     return f"{spider}:{safe[:room]}-{_digest(pairs)}"
 
 
+def as_path_part(name: str) -> str:
+    """Return a crawl's name as one part of a path: `cats@cat=books` of `cats:cat=books`.
+
+    Where that takes something away it ends in a digest, so that no two names become one.
+    """
+    safe = _UNSAFE.sub("-", name).replace(":", "@")
+    is_plain = safe.replace("@", ":") == name and not safe.startswith(".")
+    return safe if is_plain else f"{safe.lstrip('.')}-{_digest(name)}"
+
+
 def as_options(arguments: Mapping[str, str]) -> str:
     """Return arguments as they are typed in a shell: `-a cat=books`; "none" without any.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from datetime import datetime
     from uuid import UUID
 
@@ -33,8 +34,11 @@ class FeedState:
 
     `token` is its writer's. `uri` is where it is being written, without credentials, as batch no.
     `batch` with `count` items; None while that has not begun. `size` are the bytes that stand,
-    before a place that is known by `mark`: synced and marked as written, or, where a feed is
-    written whole, there before it. `is_new` says that it begins with the run that it takes part in.
+    before a place that is known by `mark`: synced and marked as written. Of a feed that is written
+    whole `size` are the bytes that were there before it, and `mark` is that of the file's end.
+    `is_new` says that it begins with the run that it takes part in.
+    `file` is the host and path of the file that `size` is of. `begins` has, by such a file, size
+    and mark of what it had before this run.
     """
 
     id: int
@@ -45,6 +49,8 @@ class FeedState:
     size: int | None = None
     mark: int | None = None
     is_new: bool = False
+    file: str | None = None
+    begins: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

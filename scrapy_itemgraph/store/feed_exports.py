@@ -7,6 +7,7 @@ order, so that none of them says how far a feed has come.
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import TYPE_CHECKING
 
@@ -36,7 +37,9 @@ FIND = text("""
 FORGET_ITEMS = text("DELETE FROM feed_items WHERE feed_id = :feed")
 
 BEGIN_ANEW = text("""
-    UPDATE feeds SET uri = NULL, batch = 1, count = 0, size = NULL, mark = NULL WHERE id = :feed
+    UPDATE feeds SET uri = NULL, batch = 1, count = 0, size = NULL, mark = NULL,
+        file = NULL, begins = NULL
+    WHERE id = :feed
 """)
 
 TAKE_PART = text("UPDATE feeds SET run = :run WHERE id = :feed")
@@ -52,13 +55,14 @@ MARK_RUN = text("""
 
 TAKE = text("""
     UPDATE feeds SET token = :token WHERE id = :feed
-    RETURNING uri, batch, count, size, mark
+    RETURNING uri, batch, count, size, mark, file, begins
 """)
 
 FENCE = text("UPDATE feeds SET token = NULL WHERE id = ANY (CAST(:feeds AS int[]))")
 
 ADVANCE = text("""
-    UPDATE feeds SET uri = :uri, batch = :batch, count = :count, size = :size, mark = :mark
+    UPDATE feeds SET uri = :uri, batch = :batch, count = :count, size = :size, mark = :mark,
+        file = :file, begins = CAST(:begins AS json)
     WHERE id = :feed AND token = :token
     RETURNING id
 """)
@@ -142,7 +146,10 @@ def take(connection: Connection, feed_id: int) -> FeedState | None:
     """
     token = uuid.uuid4()
     row = connection.execute(TAKE, {"feed": feed_id, "token": token}).first()
-    return None if row is None else FeedState(id=feed_id, token=token, **row._asdict())
+    if row is None:
+        return None
+    known = row._asdict() | {"begins": row.begins or {}}
+    return FeedState(id=feed_id, token=token, **known)
 
 
 def fence(connection: Connection, feed_ids: Sequence[int]) -> None:
@@ -159,6 +166,7 @@ def advance(
     """
     given = {"feed": state.id, "token": state.token, "uri": state.uri, "batch": state.batch}
     given |= {"count": state.count, "size": state.size, "mark": state.mark}
+    given |= {"file": state.file, "begins": json.dumps(dict(state.begins))}
     if connection.execute(ADVANCE, given).first() is None:
         return False
     if written:

@@ -331,7 +331,8 @@ def fill_uri(template: str, params: dict[str, Any]) -> str:
 class OpenFeedExporter(feedexport.FeedExporter):
     """Scrapy's feed exporter with public names for private methods: 2.14 to 2.19.
 
-    Scrapy calls `start_batch` and `end_batch` in the place of `_start_new_batch` and `_close_slot`.
+    Scrapy calls `start_batch`, `end_batch` and `uri_params` in the place of `_start_new_batch`,
+    `_close_slot` and `_get_uri_params`.
     """
 
     def start_batch(self, *args: Any, **options: Any) -> FeedSlot:
@@ -348,7 +349,10 @@ class OpenFeedExporter(feedexport.FeedExporter):
 
     def uri_params(self, spider: Spider, function: Any, before: Any) -> dict[str, Any]:
         """Return what fills a URI's template, of the batch after the slot `before`."""
-        return self._get_uri_params(spider, function, before)
+        return super()._get_uri_params(spider, function, before)
+
+    def _get_uri_params(self, spider: Spider, function: Any, slot: Any = None) -> dict[str, Any]:
+        return self.uri_params(spider, function, slot)
 
     def _start_new_batch(self, *args: Any, **options: Any) -> FeedSlot:
         return self.start_batch(*args, **options)

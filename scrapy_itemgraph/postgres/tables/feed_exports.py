@@ -55,6 +55,12 @@ feeds = Table(
     Column("count", BigInteger, nullable=False, server_default=text("0"), comment="of items there"),
     Column("size", BigInteger, comment="bytes of the file that stand, whatever comes after them"),
     Column("mark", BigInteger, comment="a digest of what stands before the end of these bytes"),
+    Column("file", Text, comment="the host and the path of the file, where it is one"),
+    Column(
+        "begins",
+        JSON,
+        comment="by file: the size that it had before this run, and the mark of that place",
+    ),
     UniqueConstraint("crawl_id", "name"),
 )
 

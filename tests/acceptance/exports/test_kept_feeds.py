@@ -396,6 +396,53 @@ def test_a_start_with_nothing_to_do_leaves_a_document_whole(project, site):
     assert names(project.directory / "out.json") == EVERY
 
 
+def test_a_host_that_goes_on_writes_the_run_whole_behind_what_it_had_before(project, other, site):
+    """From one host to another and back: each file ends with all that the run had by then."""
+    keeping = "ITEMGRAPH_KEEP_ITEMS = True\nDOWNLOAD_DELAY = 0.02\n"
+    site.may_answer.set()
+    for one in (project, other):
+        one.write(PLAIN, keeping)
+    (project.directory / "out.jl").write_text('{"name": "before"}\n')
+    (other.directory / "out.jl").write_text('{"name": "earlier"}\n')
+
+    for one in (project, other):
+        assert one.crawl("-o", "out.jl", "-s", "CLOSESPIDER_ITEMCOUNT=10").code == 0
+    between = names(other.directory / "out.jl")
+    run = project.crawl("-o", "out.jl")
+
+    assert run.code == 0, run.log
+    assert "all of this run is written to" in run.log
+    assert 20 < len(between) < len(EVERY)
+    assert len(set(between)) == len(between)
+    assert "earlier" in between
+    assert names(project.directory / "out.jl") == sorted([*EVERY, "before"])
+    assert names(other.directory / "out.jl") == between
+
+
+def test_hosts_that_share_a_folder_go_on_with_one_file(project, other, site):
+    """Another host's name for the same file: neither lines nor a document are written twice."""
+    site.may_answer.set()
+    feeds = [str(project.directory / name) for name in ("out.jl", "out.json")]
+    options = [one for feed in feeds for one in ("-o", feed)]
+    keeping = "ITEMGRAPH_KEEP_ITEMS = True\nDOWNLOAD_DELAY = 0.02\n"
+    project.write(PLAIN, keeping + "CLOSESPIDER_ITEMCOUNT = 10\n")
+    other.write(PLAIN, keeping + "import socket\nsocket.gethostname = lambda: 'elsewhere'\n")
+    (project.directory / "out.jl").write_text('{"name": "before"}\n')
+
+    assert project.crawl(*options).code == 0
+    between = names(project.directory / "out.json")
+    run = other.crawl(*options)
+
+    assert run.code == 0, run.log
+    assert 0 < len(between) < len(EVERY)
+    assert "all of this run is written to" not in run.log
+    assert names(project.directory / "out.jl") == sorted([*EVERY, "before"])
+    assert names(project.directory / "out.json") == EVERY
+    assert {file.partition(":")[0] for (file,) in project.rows("SELECT file FROM feeds")} == {
+        "elsewhere"
+    }
+
+
 @pytest.mark.slow
 def test_overwriting_warns_when_a_run_begins(project, site):
     """Where results are fresh and the file is not empty, a line says what it will lack."""

@@ -70,7 +70,11 @@ def test_a_crawl_is_added_with_all_that_it_is_started_with(queued):
         (["site", "-a", "urls=x", "-a", "depth=3"], "it has no argument depth; it has url, ", 1),
         (["site", "-a", "urls=x", "-a", "extent=all"], "extent=all is none of host, path, ", 1),
         (["books", "a{b}"], "it has braces", 1),
-        (["books", "x", "-O", "a.csv"], "use -o, or -s ITEMGRAPH_KEEP_ITEMS=True", 2),
+        (
+            ["books", "x", "-o", "a.csv", "-s", "ITEMGRAPH_KEEP_ITEMS=False"],
+            "each process of the crawl would write a.csv by itself",
+            2,
+        ),
         (["books", "x", "-o", "-:csv"], "its job's log; name a file", 2),
         (["books", "x", "-o", "a.cvs"], "Unrecognized output format 'cvs'", 2),
         (["books", "x", "-s", "ITEMGRAPH_CRAWL=y"], "crawls add SPIDER NAME", 2),
@@ -124,8 +128,8 @@ def test_a_list_of_jobs_that_is_empty_says_what_makes_one(queued):
 
 
 def test_feeds_that_keep_items_may_be_begun_anew(queued):
-    """`-O` is taken where each item is in the file once, however many processes there are."""
-    queued("crawls", "add", "books", "-O", "a.csv", "-s", "ITEMGRAPH_KEEP_ITEMS=True")
+    """`-O` is taken, for each item is in the file once, however many processes there are."""
+    queued("crawls", "add", "books", "-O", "a.csv")
 
     settings = queued("crawls", "show", "books", "--json").document["settings"]
     assert settings["FEEDS"] == {"a.csv": {"format": "csv", "overwrite": True}}
