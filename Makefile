@@ -120,6 +120,8 @@ chaos: $(READY) compiled ## faults of 24 kinds, a queue under fire, and slow tes
 		tests/acceptance/exports/test_kept_feeds.py tests/acceptance/servers/test_standby.py \
 		tests/acceptance/exports/test_blobs.py tests/integration/store/test_queue_order.py \
 		tests/acceptance/running/test_runner_faults.py
+	ITEMGRAPH_SEEDS=10000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
+		tests/unit/worker/test_orders.py tests/acceptance/crawling/test_chains.py
 
 soak: $(READY) compiled ## an hour of faults on one crawl, and what grows meanwhile (SOAK="--minutes 20 --picture docs/soak.svg")
 	$(BIN)/python -u tests/chaos/soak.py $(SOAK)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import random
-import time
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.store import notify
@@ -21,16 +21,15 @@ class WorkerNews:
         self._own = process.own_news()
         self._upkeep = upkeep
 
-    async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
-        """Wait for news of the crawl, `timeout` seconds at most.
+    async def wait(self) -> None:
+        """Wait for news of the crawl.
 
         News are for all, and often for few: of many workers each is woken now and then only.
         """
-        until = time.monotonic() + timeout
-        while await self._of_crawl.wait(until - time.monotonic()):
+        while await self._of_crawl.wait(math.inf):
             if random.random() * self._upkeep.crowd < 1:
                 return
 
-    async def wait_for_own(self, timeout: float) -> bool:  # noqa: ASYNC109 - likewise
+    async def wait_for_own(self, timeout: float) -> bool:  # noqa: ASYNC109 - the poll that backs it up
         """Wait for news for this very worker, `timeout` seconds at most; whether there were."""
         return await self._own.wait(timeout)

@@ -85,15 +85,14 @@ class WorkerRuns:
 
     async def remaining(self) -> Remaining:
         """Return what is left for this worker's tasks."""
-        until = self.until
-        moment = await self._call(_now) if until is None else until
 
         def remaining(connection: Connection) -> Remaining:
             kinds = stored_claims.open_kinds(
                 connection, self._crawl_id, self._own.id, self._callbacks.tasks
             )
             numbers = [kind.id for kind in kinds]
-            return runs.remaining(connection, self._crawl_id, kinds=numbers, until=moment)
+            until = self.until or _now(connection)
+            return runs.remaining(connection, self._crawl_id, kinds=numbers, until=until)
 
         return await self._call(remaining, hot=True)
 

@@ -187,6 +187,7 @@ class SimulationWorker(Worker):
         return (
             parts.claimer.run(),
             parts.claimer.listen(),
+            parts.claimer.hear(),
             parts.claimer.watch_room(),
             parts.limit_sync.run(),
             parts.redirects.run(),

@@ -5,7 +5,6 @@ No part knows the worker, and none is told of another one later.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.throttle.limiter_set import Limiters
 from scrapy_itemgraph.worker import scrapy_internals
 from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
-from scrapy_itemgraph.worker.claims.claimer import Claimer
+from scrapy_itemgraph.worker.claims.claimer import Claimer, WorkNews
 from scrapy_itemgraph.worker.claims.hand_out import HandOut
 from scrapy_itemgraph.worker.claims.no_work_left import NoWorkLeft
 from scrapy_itemgraph.worker.claims.suspects import Suspects
@@ -86,7 +85,7 @@ class Base:
     slots: DownloaderSlots
     limiters: Limiters
     tallies: Tallies = field(default_factory=Tallies)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    news: WorkNews = field(default_factory=WorkNews)
 
     @classmethod
     def of(cls, crawler: Crawler, settings: Settings) -> Base:

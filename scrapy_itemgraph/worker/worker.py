@@ -217,6 +217,7 @@ class Worker:
         return (
             self._claim(parts),
             parts.claimer.listen(),
+            parts.claimer.hear(),
             parts.claimer.watch_room(),
             parts.stop_orders.run(),
             parts.rule_changes.run(),

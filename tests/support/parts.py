@@ -19,6 +19,7 @@ from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import Applied, Claim, CommitResult
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.throttle.limiter_set import Limiters
+from scrapy_itemgraph.worker.claims.claimer import WorkNews
 from scrapy_itemgraph.worker.downloads.delay_gate import Gate
 from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
 from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
@@ -117,7 +118,7 @@ class Parts:
             running=True, spider=self.spider, crawl=self.sent.append, _slot=None
         )
         self.graph = Graph()
-        self.news = asyncio.Event()
+        self.news = WorkNews()
         working, running = set(), set()
         self.limiters = Limiters(lambda _: None, lambda _: None)
         self.gate = Gate(self.limiters, lambda _: None, self)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import select
 import socket
 import threading
+import time
+from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,8 @@ class Proxy:
     def __init__(self, upstream: str | tuple[str, int], host: str = "127.0.0.1") -> None:
         """Pass on to a server: the path of its socket, or its host and port."""
         self._upstream = upstream
+        self.delay = 0.0  # seconds by which each byte arrives late, in both directions
+        self._late: deque[tuple[float, socket.socket, bytes]] = deque()
         self._listener = socket.create_server((host, 0))
         self._pairs: dict[socket.socket, socket.socket] = {}
         self._mute: set[socket.socket] = set()
@@ -80,8 +84,10 @@ class Proxy:
             with self._lock:
                 heard = [one for one in self._pairs if one not in self._mute]
                 open_ones = [] if self._is_frozen else [self._listener, *heard]
-            ready, _, _ = select.select([self._wake, *open_ones], [], [])
+                longest = max(0.0, self._late[0][0] - time.monotonic()) if self._late else None
+            ready, _, _ = select.select([self._wake, *open_ones], [], [], longest)
             with self._lock:
+                self._send_late(time.monotonic())
                 for one in ready:
                     if one is self._wake:
                         one.recv(100)
@@ -119,14 +125,25 @@ class Proxy:
         other = self._pairs[one]
         try:
             data = one.recv(1 << 16)
+            if data and self.delay:
+                self._late.append((time.monotonic() + self.delay, other, data))
+                return
             if data:
                 other.sendall(data)
                 return
         except OSError:
             pass
+        self._send_late(float("inf"))  # before the ends are closed
         for end in (one, other):
             del self._pairs[end]
             end.close()
+
+    def _send_late(self, until: float) -> None:
+        """Send what was due by a moment."""
+        while self._late and self._late[0][0] <= until:
+            _, end, data = self._late.popleft()
+            with suppress(OSError):
+                end.sendall(data)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.model.work import ClaimBudget
-from scrapy_itemgraph.tools.async_tools import either
+from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,11 +33,27 @@ _SOON = 0.005  # seconds at least between two claims
 _MOST_HELD_UP = 500  # executions beside the usual at most, while blocked slots hold them up
 
 
+class WorkNews(asyncio.Event):
+    """Set when there may be work where there was none; `count` is how often that was.
+
+    An answer of the database is about the count at the time of its question.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def set(self) -> None:
+        """Tell that there may be work."""
+        self.count += 1
+        super().set()
+
+
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Claimer:
     """Keeps the scheduler's buffer of claimed work from running dry.
 
-    `news` is set by others when there may be work where there was none, and cleared here alone.
+    Others set `news` when there may be work; only the claimer clears it.
     """
 
     graph: WorkerGraph
@@ -52,9 +68,9 @@ class Claimer:
     suspects: Suspects
     hand_out: HandOut
     no_work_left: NoWorkLeft
-    news: asyncio.Event
-    _is_dry: bool = False
-    _again_at: float = math.inf  # a moment of time.monotonic
+    news: WorkNews
+    _dry_at: int = -1  # `news.count` at the time of the last question that found no work
+    _look_at: float = math.inf  # when to look again without news, by time.monotonic
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -67,8 +83,13 @@ class Claimer:
         while True:
             await self.news.wait()
             self.news.clear()
-            self._is_dry = False
             self.wake()
+
+    async def hear(self) -> None:
+        """Pass on news of other processes, until told to stop."""
+        while True:
+            await self.graph.news.wait()
+            self.news.set()
 
     async def watch_room(self) -> None:
         """Look again whenever an execution ended, until told to stop."""
@@ -81,18 +102,25 @@ class Claimer:
         """Claim until told to stop."""
         while True:
             self._wake.clear()
+            if self._look_at <= time.monotonic():
+                self._dry_at, self._look_at = -1, math.inf
             if await self._claim_suspect() or await self._claim():
                 continue
-            timeout = await self.no_work_left.look(
-                is_dry=self._is_dry, has_claimed=bool(self.hand_out.begun)
+            look_in = await self.no_work_left.look(
+                lambda: self._is_dry, has_claimed=bool(self.hand_out.begun)
             )
-            if timeout is None:
-                self._is_dry = False
+            if look_in is None:
+                self._dry_at = -1
                 continue
-            again_in = max(_SOON, self._again_at - time.monotonic())
-            await self._pause(min(timeout, again_in, self._rest() or math.inf))
-            if self._again_at <= time.monotonic():
-                self._again_at = math.inf
+            self._look_again(look_in)
+            await happens(
+                self._wake, min(self._look_at - time.monotonic(), self._rest() or math.inf)
+            )
+
+    @property
+    def _is_dry(self) -> bool:
+        """Whether the last question found no work, and there has been no news since."""
+        return self._dry_at == self.news.count
 
     @property
     def is_dry(self) -> bool:
@@ -130,9 +158,10 @@ class Claimer:
         room = self._room()
         if room <= 0 or self._rest():
             return False
-        self._again_at = math.inf
+        self._look_at, asked_at = math.inf, self.news.count
         claims = await self._take(room)
-        self._is_dry = not claims
+        if not claims:
+            self._dry_at = asked_at
         ran_dry = not self.ready and len(claims) == room
         await self._start(claims)
         self.pace.claimed(
@@ -195,12 +224,5 @@ class Claimer:
         return result.claims
 
     def _look_again(self, seconds: float) -> None:
-        """Look again after so many seconds at the latest."""
-        self._again_at = min(self._again_at, time.monotonic() + seconds)
-
-    async def _pause(self, longest: float) -> None:
-        """Wait until there is something to look at: our own doing, a NOTIFY, or the time."""
-        others = await either(self._wake, self.graph.news.wait(longest))
-        if not others.cancelled():
-            others.result()
-            self._is_dry = False
+        """Look again after so many seconds at the latest, whatever happens until then."""
+        self._look_at = min(self._look_at, time.monotonic() + max(seconds, _SOON))

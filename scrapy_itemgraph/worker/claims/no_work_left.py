@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_itemgraph.graph import WorkerGraph
+    from scrapy_itemgraph.model.work import Remaining
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.spider_start import SpiderStart
@@ -39,24 +40,25 @@ class NoWorkLeft:
     warn_of_empty_start: Callable[[], None]
     has_said_idle: bool = False
 
-    async def look(self, *, is_dry: bool, has_claimed: bool) -> float | None:
+    async def look(self, is_dry: Callable[[], bool], *, has_claimed: bool) -> float | None:
         """Return how many seconds to wait before looking again; None where work came meanwhile.
 
-        `is_dry` tells that no work was found, `has_claimed` that this worker has had some.
+        `is_dry` tells whether the last question found no work and no news came since,
+        `has_claimed` that this worker has had some.
         """
         active = self.active
         poll = min(_POLL[self.idle] * self.graph.upkeep.crowd, _LONGEST_POLL)
-        if not self.start.has_ended or not active.is_quiet or not is_dry or active.is_over:
+        if not self.start.has_ended or not active.is_quiet or not is_dry() or active.is_over:
             return poll
         if active.is_stopping:
             return poll
-        if await self.graph.callbacks.learn():
+        if await self.graph.callbacks.learn() or not is_dry():
             return None
         remaining = await self.graph.run.remaining()
         if not (has_claimed or self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()
-        if not active.is_quiet:
+        if not (is_dry() and active.is_quiet and self.start.has_ended):
             return poll
         if remaining.is_over:
             # Now Scrapy asks whether the spider may close, and again whenever it has been kept.

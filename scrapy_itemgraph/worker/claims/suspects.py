@@ -96,14 +96,15 @@ class Suspects:
         if turn.is_over() or not is_running:
             self._end_turn()
             return False
+        self.graph.upkeep.suspects_wait = False  # until one is found, or told of meanwhile
         return True
 
     def claimed(self, *, has_found: bool) -> None:
         """Take note of whether a suspect was found; without one the turn is over."""
         if has_found:
+            self.graph.upkeep.suspects_wait = True
             self._turn.goes_on()
         else:
-            self.graph.upkeep.suspects_wait = False
             self._end_turn()
 
     def _end_turn(self) -> None:

@@ -4,46 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from types import SimpleNamespace
 from typing import Any
 
+from support.claimers import claimer
 from support.parts import URL, Parts, a_claim, running, turns
 
-from scrapy_itemgraph.model import tasks
-from scrapy_itemgraph.model.limits import SlotTerms
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult
-from scrapy_itemgraph.worker.claims.claim_pace import ClaimPace
-from scrapy_itemgraph.worker.claims.claimer import Claimer
-from scrapy_itemgraph.worker.claims.hand_out import HandOut
-from scrapy_itemgraph.worker.claims.no_work_left import NoWorkLeft
-from scrapy_itemgraph.worker.claims.suspects import Suspects
-from scrapy_itemgraph.worker.spider.link_depths import LinkDepths
-from scrapy_itemgraph.worker.spider_start import SpiderStart
-
-
-class Limiters:
-    """No limits."""
-
-    shared = frozenset()
-
-    def __init__(self) -> None:
-        self.wanted, self.lock = asyncio.Event(), asyncio.Lock()
-
-    def rooms(self, _: Any) -> dict[int, int]:
-        """Return no limits in hand."""
-        return {}
-
-    def take(self, *_: Any) -> None:
-        """Take nothing."""
-
-    def lacks(self, _: Any) -> bool:
-        """Tell that nothing is lacking."""
-        return False
-
-    def soonest_room(self, _: Any) -> float:
-        """Return that no limit will have room."""
-        return math.inf
 
 
 class Work:
@@ -52,9 +21,9 @@ class Work:
     def __init__(self, parts: Parts, *given: list[Any]) -> None:
         self.given = list(given)
         self.asked: list[int] = []
-        self.waited: list[float] = []
+        self.again = asyncio.Event()
         graph = parts.graph
-        graph.claim, graph.wait, graph.remaining = self.claim, self.wait, self.remaining
+        graph.claim, graph.remaining = self.claim, self.remaining
         graph.learn, graph.mark_started = self.learn_callbacks, self.note
         graph.finish, graph.suspects_wait, graph.crowd = self.finish, False, 1.0
         graph.limits = SimpleNamespace(of_claim=lambda _: ())
@@ -63,13 +32,10 @@ class Work:
         """Give out the next claims."""
         if budget.alone:
             return ClaimResult()
+        if self.asked:
+            self.again.set()
         self.asked.append(budget.most)
         return ClaimResult(claims=self.given.pop(0) if self.given else ())
-
-    async def wait(self, longest: float) -> None:
-        """Wait for news of others that do not come."""
-        self.waited.append(longest)
-        await asyncio.sleep(3600)
 
     async def remaining(self) -> Any:
         """Return that nothing is left."""
@@ -85,50 +51,6 @@ class Work:
     async def finish(self) -> bool:
         """Return that the run is over."""
         return True
-
-
-def claimer(parts: Parts, *, has_started: bool = False, batch: int = 25) -> Claimer:
-    """Return the claimer of some parts, and the event that says that all is done."""
-    parts.start, parts.over = SpiderStart(), asyncio.Event()
-    if has_started:
-        parts.start.end()
-    graph, active, ready, queue = parts.graph, parts.active, parts.ready, parts.queue
-    return Claimer(
-        graph=graph,
-        active=active,
-        ready=ready,
-        outbox=parts.outbox,
-        limiters=Limiters(),
-        slots=SimpleNamespace(all_terms=SlotTerms),
-        gate=SimpleNamespace(held_up=0),
-        crawler=parts.crawler,
-        pace=ClaimPace(least=batch, most=batch),
-        suspects=Suspects(graph=graph, active=active, ready=ready, outbox=parts.outbox),
-        hand_out=HandOut(
-            graph=graph,
-            active=active,
-            ready=ready,
-            queue=queue,
-            crawler=parts.crawler,
-            spider=parts.spider,
-            sessions=parts.sessions,
-            callbacks=parts.callbacks,
-            page_rules=parts.page_rules,
-            tasks={"parse": tasks.of_callback("parse", {})},
-            depths=LinkDepths(parts.crawler),
-            keep_logs=0,
-        ),
-        no_work_left=NoWorkLeft(
-            graph=graph,
-            active=active,
-            queue=queue,
-            start=parts.start,
-            over=parts.over,
-            idle="close",
-            warn_of_empty_start=lambda: None,
-        ),
-        news=parts.news,
-    )
 
 
 def test_news_have_it_ask_again_where_there_was_no_work():
@@ -190,36 +112,32 @@ def test_limits_are_weighed_against_what_a_claim_brought():
 def test_it_looks_again_when_its_rest_is_over_though_nothing_wakes_it():
     """With room for more, a claim that left enough in hand is followed by another in 0.1 s."""
 
-    async def run() -> tuple[list[int], float]:
+    async def run() -> list[int]:
         parts = Parts()
         data = {"url": URL, "request": {"callback": "parse"}}
         item = ItemSnapshot(id="1", aliases=(), tags={}, data=data)
         work = Work(parts, [a_claim(number, item=item) for number in range(20)])
         with running(claimer(parts, batch=100).run()):
-            await turns(40)
-        return work.asked, work.waited[0]
+            await work.again.wait()
+        return work.asked
 
-    asked, waited = asyncio.run(run())
-
-    assert asked == [100]
-    assert 0 < waited <= 0.1
+    assert asyncio.run(run()) == [100, 80]
 
 
 def test_a_limit_that_gets_room_while_the_database_is_asked_is_looked_at_again():
     """It was passed over without room, and has some when nothing was found: no second is lost."""
 
-    async def run() -> list[float]:
+    async def run() -> float:
         parts = Parts()
         work, made = Work(parts), claimer(parts)
         parts.active.begin().open_leg()
         made.limiters.soonest_room = lambda _: math.inf if work.asked else 0.2
+        began = time.monotonic()
         with running(made.run()):
             await turns(20)
-        return work.waited
+        return made._look_at - began
 
-    (waited,) = asyncio.run(run())
-
-    assert 0.1 <= waited <= 0.2
+    assert 0.2 <= asyncio.run(run()) < 1
 
 
 def test_a_moment_that_has_passed_is_waited_for_once():
@@ -229,14 +147,18 @@ def test_a_moment_that_has_passed_is_waited_for_once():
         parts = Parts()
         work, made = Work(parts), claimer(parts)
         parts.active.begin().open_leg()
-        made._is_dry, made._again_at = True, 0.0
+        parts.crawler.engine.running = False
+        made._look_at, now = 0.0, time.monotonic()
         with running(made.run()):
             await turns(5)
             made._wake.set()
             await turns(20)
-        return work.asked, made._again_at
+        return work.asked, made._look_at - now
 
-    assert asyncio.run(run()) == ([], math.inf)
+    asked, look_in = asyncio.run(run())
+
+    assert asked == []
+    assert look_in >= 1
 
 
 def test_the_end_is_found_only_after_start_and_with_nothing_under_way():
