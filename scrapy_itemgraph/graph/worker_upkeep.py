@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from scrapy_itemgraph.graph import startup_report
 from scrapy_itemgraph.store import tallies
 from scrapy_itemgraph.store.registry import dead_processes, duties, runs, workers
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
+from scrapy_itemgraph.store.worklist import timers
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
@@ -31,22 +33,25 @@ _FEW = 8  # workers, who each do as if they were alone
 class _Step(NamedTuple):
     """A transaction of a round: the duties left to the next one, and what it did.
 
-    In the last one also the names of tasks that a later start declares otherwise, and of those of
-    which there is newer code.
+    In the last one also the names of tasks that a later start declares otherwise, of those of
+    which there is newer code, and in how many seconds something falls due.
     """
 
     left: Sequence[Duty]
     done: Round
     redefined: frozenset[str] = frozenset()
     left_to_newer: frozenset[str] = frozenset()
+    next_due: float | None = None
 
 
 class WorkerUpkeep:
     """Keeps a crawl up, as one of its workers, with the tasks that this one has registered.
 
     `staged` counts results that fell due, and `is_sweeping` tells that a sweep is open.
-    `suspects_wait`: there is work that must run alone. `workers` counts those of the crawl that did
-    not stop, as of the last look for the dead.
+    `suspects_wait`: there is work that must run alone. As of the last look for the dead, `workers`
+    counts those of the crawl that did not stop, `is_first` tells that this one is the oldest of
+    them, and `others_work` that others have claims. `next_due`: in how many seconds something falls
+    due, as of the last round of a worker that waits for work.
     """
 
     round_period = min(duty.period for duty in duties.OF_CRAWL)  # seconds between two rounds
@@ -65,6 +70,9 @@ class WorkerUpkeep:
         self.staged = 0
         self.suspects_wait = False
         self.workers = 1
+        self.is_first = True
+        self.others_work = False
+        self.next_due = math.inf
         self._call = transactions.call
         self._crawl_id = transactions.crawl_id
         self._own = own
@@ -82,6 +90,7 @@ class WorkerUpkeep:
 
     def _see_taken_over(self, taken: TakenOver) -> int:
         self.suspects_wait, self.workers = taken.suspects_wait, taken.workers
+        self.is_first, self.others_work = taken.is_first, taken.others_work
         self._job.see(taken.crawl_state)
         self._rules.see(taken.ruleset_id)
         startup_report.tell_given_up(taken.given_up)
@@ -104,6 +113,7 @@ class WorkerUpkeep:
                 self._see_taken_over(done.taken_over)
             is_done = not left
             if is_done:
+                self.next_due = math.inf if step.next_due is None else step.next_due
                 self._say_what_is_outdated(step.redefined, step.left_to_newer)
         return has_more
 
@@ -118,7 +128,9 @@ class WorkerUpkeep:
             runs.count(connection, self._crawl_id, self._run.number, [told])
             if told.error is not None:
                 workers.note_error(connection, self._own.id, told.error)
-        return _Step(left, done, redefined, newer)
+        waits = self._run.until is None
+        next_due = timers.next_due(connection, self._crawl_id) if waits else None
+        return _Step(left, done, redefined, newer, next_due)
 
     def _say_what_is_outdated(self, redefined: Collection[str], left: Collection[str]) -> None:
         for name in sorted(set(left) - self._tasks.left):

@@ -251,11 +251,14 @@ class TakenOver:
 
     `workers` are those of the crawl that did not stop, the one that looked among them.
     `crawl_state` is that of `model.crawl_states`, None where nobody steers the crawl; `ruleset_id`
-    that of the rules in force, None where it never had any.
+    that of the rules in force, None where it never had any. `is_first`: none of the crawl's workers
+    is older; `others_work`: others of them have claims.
     """
 
     claims: int = 0
     workers: int = 1
+    is_first: bool = True
+    others_work: bool = False
     given_up: tuple[GivenUp, ...] = ()
     suspects_wait: bool = False  # there is work to be claimed that must run alone
     crawl_state: str | None = None

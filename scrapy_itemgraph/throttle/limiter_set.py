@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Seconds between two renewals of what this process has of limits.
 _SHORTEST = 0.02
 _LONGEST = 1.0
+_LONGEST_WITHOUT = 10.0  # where it has nothing of any
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -174,4 +175,5 @@ class Limiters:
         """Return in how many seconds the database is to be told or asked next, at most one."""
         now = time.monotonic()
         moments = [limiter.renews_at(interest.get(limiter, 0)) for limiter in self]
-        return min(max(_SHORTEST, min(moments, default=math.inf) - now), _LONGEST)
+        longest = _LONGEST if moments else _LONGEST_WITHOUT
+        return min(max(_SHORTEST, min(moments, default=math.inf) - now), longest)

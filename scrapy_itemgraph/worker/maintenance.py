@@ -29,13 +29,18 @@ _LOOK_OUT = 0.15  # seconds between two looks for the dead, of who has nothing t
 _LONGEST = 10.0  # seconds between two rounds, or looks
 _SWEEP_EVERY = 10.0  # seconds
 _TELL_EVERY = 5.0  # seconds
+# Of a worker that waits for work (ITEMGRAPH_IDLE), in seconds: between two rounds where nothing
+# falls due earlier, the same where others may die, and between two looks at `spider.state`.
+_WAITING, _WAITING_WITH_OTHERS, _STATE_OF_WAITING = 5.0, 2.0, 10.0
+_SOON = 0.2  # seconds at least between two rounds of such a worker
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Maintenance:
     """Takes over from the dead, stages what fell due, and finds legs that nobody has.
 
-    `start_ended` says that `start()` has nothing more; `news` is set when work came free.
+    `start_ended` says that `start()` has nothing more; `news` is set when work came free. `waits`:
+    ITEMGRAPH_IDLE is "wait".
     """
 
     graph: WorkerGraph
@@ -45,6 +50,9 @@ class Maintenance:
     tallies: Tallies
     start_ended: asyncio.Event
     news: asyncio.Event
+    waits: bool = False
+    _was_waiting: bool = False  # at the last round
+    _state_at: float = -math.inf
     _missed: set[Leg] = field(default_factory=set)
     _sweeping: Progress | None = None
     _staging: Progress | None = None
@@ -65,9 +73,12 @@ class Maintenance:
                 self.news.set()
                 await asyncio.sleep(0)
                 continue
-            if await self.graph.callbacks.learn():
+            # A worker that waits learns with its claims.
+            if not self._is_waiting and await self.graph.callbacks.learn():
                 self.news.set()
-            await self.sessions.refresh_state()
+            if not self._is_waiting or time.monotonic() >= self._state_at:
+                self._state_at = time.monotonic() + _STATE_OF_WAITING
+                await self.sessions.refresh_state()
             if time.monotonic() - swept > _SWEEP_EVERY:
                 swept = time.monotonic()
                 self._sweep()
@@ -110,13 +121,38 @@ class Maintenance:
 
     async def _rest(self) -> None:
         """Wait for the next round; who has nothing to do looks out for the dead all the time."""
-        until = time.monotonic() + self._between(self.graph.upkeep.round_period)
+        until = time.monotonic() + self._period()
         while (left := until - time.monotonic()) > 0 and not self._has_just_started:
             await asyncio.sleep(min(left, self._between(_LOOK_OUT)))
-            if self.active.is_quiet and await self.graph.upkeep.take_over():
+            if self._was_waiting and not self._is_waiting:
+                return
+            may_die = self.graph.upkeep.others_work or not self._was_waiting
+            if self.active.is_quiet and may_die and await self.graph.upkeep.take_over():
                 self.news.set()
-            if self.graph.depths.are_tracked and await self.graph.depths.relax():
+            if self._was_waiting or not self.graph.depths.are_tracked:
+                continue
+            if await self.graph.depths.relax():
                 self.news.set()
+
+    @property
+    def _is_waiting(self) -> bool:
+        """Whether this worker has nothing to do, and waits for work without end."""
+        return self.waits and self.start_ended.is_set() and self.active.is_quiet
+
+    def _period(self) -> float:
+        """Return how long to wait for the next round.
+
+        Of workers that wait the oldest keeps the crawl up. The others do so once after their last
+        work, whose results may fall due soon, and seldom from then on.
+        """
+        upkeep, was_waiting = self.graph.upkeep, self._was_waiting
+        self._was_waiting = self._is_waiting
+        if not self._was_waiting:
+            return self._between(upkeep.round_period)
+        if was_waiting and not upkeep.is_first:
+            return self._between(_WAITING)
+        longest = self._between(_WAITING if upkeep.workers == 1 else _WAITING_WITH_OTHERS)
+        return min(longest, max(_SOON, upkeep.next_due))
 
     @property
     def _has_just_started(self) -> bool:

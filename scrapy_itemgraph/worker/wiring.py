@@ -214,6 +214,7 @@ def build(given: Inputs) -> Parts:
             tallies=base.tallies,
             start_ended=base.start.ended,
             news=base.news,
+            waits=settings.run.idle == "wait",
         ),
         rule_changes=RuleChanges(graph=graph, active=queues.active, news=base.news),
         stop_orders=StopOrders(graph=graph, active=queues.active, gate=queues.gate, end=base.end),

@@ -145,7 +145,11 @@ LOOK = text(f"""
             WHERE w.crawl_id = :crawl AND {IS_READY_ALONE}) AS suspects_wait,
         c.state AS crawl_state, c.ruleset_id,
         (SELECT count(*) FROM processes p
-            WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL) AS workers
+            WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL) AS workers,
+        NOT EXISTS (SELECT FROM processes p
+            WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND p.id < :worker) AS is_first,
+        EXISTS (SELECT FROM processes p JOIN work w ON w.worker_id = p.id AND w.token IS NOT NULL
+            WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND p.id <> :worker) AS others_work
     FROM (SELECT) AS one LEFT JOIN crawls c ON c.id = :crawl
 """)  # noqa: S608 - our own conditions
 
@@ -172,7 +176,7 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     """
     gone = lost(connection, crawl_id, worker_id)
     if not gone:
-        return TakenOver(**_look(connection, crawl_id))
+        return TakenOver(**_look(connection, crawl_id, worker_id))
     bury(connection, gone)
     given = columns(gone, workers="id", died="has_died")
     numbers = given["workers"]
@@ -201,13 +205,13 @@ def take_over(connection: Connection, crawl_id: int, worker_id: int) -> TakenOve
     return TakenOver(
         claims=len(orphans),
         given_up=tuple(given_up),
-        **_look(connection, crawl_id),
+        **_look(connection, crawl_id, worker_id),
     )
 
 
-def _look(connection: Connection, crawl_id: int) -> dict[str, Any]:
+def _look(connection: Connection, crawl_id: int, worker_id: int) -> dict[str, Any]:
     """Return what `TakenOver` tells beside what was taken over."""
-    row = connection.execute(LOOK, {"crawl": crawl_id}).one()
+    row = connection.execute(LOOK, {"crawl": crawl_id, "worker": worker_id}).one()
     return row._asdict()
 
 

@@ -265,7 +265,8 @@ class World:
         self.parts.start.end()
         self.parts.news.set()
         await self.parts.over.wait()
-        assert not (self.database.pages or self.database.claimed), "work is left at the end"
+        assert not self.database.pages, "work is left at the end"
+        assert not self.database.claimed, "claims are left at the end"
         assert self.parts.active.is_quiet, "something is under way at the end"
 
     def check(self) -> None:
