@@ -75,7 +75,8 @@ class Claimer:
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
-        if self.ready.is_holding or self.active.is_quiet or (not self._rest() and self._room() > 0):
+        may_end = self.active.is_quiet and self.no_work_left.idle == "close"
+        if self.ready.is_holding or may_end or (not self._rest() and self._room() > 0):
             self._wake.set()
 
     async def listen(self) -> None:
