@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# Counts transactions from the third claim that finds nothing to the fifth one: two polls, of five
+# Counts transactions from the seventh claim that finds nothing to the ninth: two polls, of five
 # seconds each.
 SPIDER = """
 import logging
@@ -16,17 +16,17 @@ answer, claim = Transactions._answer, WorkerClaims.claim
 asked, in_vain = [], []
 
 
-async def counted(self, function):
+async def counted(self, function, **options):
     asked.append(function)
-    return await answer(self, function)
+    return await answer(self, function, **options)
 
 
 async def watched(self, budget):
     result = await claim(self, budget)
     if not (result.claims or budget.alone):
         in_vain.append(len(asked))
-        if len(in_vain) == 5:
-            logging.getLogger(__name__).info("TRANSACTIONS %d", in_vain[4] - in_vain[2])
+        if len(in_vain) == 9:
+            logging.getLogger(__name__).info("TRANSACTIONS %d", in_vain[8] - in_vain[6])
     return result
 
 
