@@ -75,7 +75,7 @@ class Claimer:
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
-        may_end = self.active.is_quiet and self.no_work_left.idle == "close"
+        may_end = self.active.is_quiet and not self.active.is_over
         if self.ready.is_holding or may_end or (not self._rest() and self._room() > 0):
             self._wake.set()
 
@@ -108,7 +108,7 @@ class Claimer:
             if await self._claim_suspect() or await self._claim():
                 continue
             look_in = await self.no_work_left.look(
-                lambda: self._is_dry, has_claimed=bool(self.hand_out.begun)
+                lambda: self.is_dry, has_claimed=bool(self.hand_out.begun)
             )
             if look_in is None:
                 self._dry_at = -1
@@ -119,20 +119,15 @@ class Claimer:
             )
 
     @property
-    def _is_dry(self) -> bool:
+    def is_dry(self) -> bool:
         """Whether the last question found no work, and there has been no news since."""
         return self._dry_at == self.news.count
-
-    @property
-    def is_dry(self) -> bool:
-        """Whether no work was found, as far as is known."""
-        return self._is_dry
 
     # Claims
 
     def _room(self) -> int:
         batch, unhanded = self.pace.batch, len(self.ready)
-        if self._is_dry or unhanded > self.pace.enough or not self._is_running:
+        if self.is_dry or unhanded > self.pace.enough or not self._is_running:
             return 0
         if self.ready.is_holding:
             return 0
@@ -179,7 +174,7 @@ class Claimer:
 
     async def _claim_suspect(self) -> bool:
         """Claim one piece of work that must run alone, if it is its turn; whether there was one."""
-        if not self.suspects.may_claim(is_dry=self._is_dry, is_running=self._is_running):
+        if not self.suspects.may_claim(is_dry=self.is_dry, is_running=self._is_running):
             return False
         claims = await self._take(1, alone=True)
         await self._start(claims)

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from scrapy_itemgraph.graph import WorkerGraph
-    from scrapy_itemgraph.model.work import Remaining
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.spider_start import SpiderStart
