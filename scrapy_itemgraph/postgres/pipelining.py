@@ -154,6 +154,7 @@ class PipelinedConnection:
         # A pooler has a process of its own behind a connection, and may give another to the next
         # transaction, which knows nothing of what was prepared on this one.
         self._prepares = False
+        self._pipeline: Any = None  # until it is entered
         try:
             self._pipeline = await_only(self._context.__aenter__())
             self._begin(longest_idle, server)
@@ -280,7 +281,7 @@ class PipelinedConnection:
 
         """
         driver = self._driver
-        if _is_pipelining(driver):
+        if _is_pipelining(driver) and self._pipeline is not None:
             # Told of the error, it would write what the rest says to a log of its own.
             with suppress(psycopg.Error):
                 self.flush()

@@ -73,8 +73,7 @@ class Maintenance:
                 self.news.set()
                 await asyncio.sleep(0)
                 continue
-            # A worker that waits learns with its claims.
-            if not self._is_waiting and await self.graph.callbacks.learn():
+            if await self.graph.callbacks.learn():
                 self.news.set()
             if not self._is_waiting or time.monotonic() >= self._state_at:
                 self._state_at = time.monotonic() + _STATE_OF_WAITING

@@ -75,8 +75,7 @@ class Claimer:
 
     def wake(self) -> None:
         """Look again, if there is something to claim, or the end is near."""
-        may_end = self.active.is_quiet and not self.active.is_over
-        if self.ready.is_holding or may_end or (not self._rest() and self._room() > 0):
+        if self.ready.is_holding or self.active.is_quiet or (not self._rest() and self._room() > 0):
             self._wake.set()
 
     async def listen(self) -> None:

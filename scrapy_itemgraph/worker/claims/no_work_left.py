@@ -57,7 +57,7 @@ class NoWorkLeft:
         if not (has_claimed or self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()
-        if not (is_dry() and active.is_quiet and self.start.has_ended):
+        if not (active.is_quiet and is_dry() and self.start.has_ended):
             return poll
         if remaining.is_over:
             # Now Scrapy asks whether the spider may close, and again whenever it has been kept.

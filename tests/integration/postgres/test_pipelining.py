@@ -312,6 +312,35 @@ def test_who_is_cancelled_leaves_nothing_under_way(within):
         within(lambda c: numbered(c, ENDLESS, QUICK), cancelled_after=0.5)
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_who_is_cancelled_at_any_turn_of_the_loop_gets_no_other_error(database, is_known):
+    """From taking the connection to COMMIT; the next transaction has a good one."""
+
+    async def used(engine, server):
+        async with transaction(engine, server) as connection:
+            await connection.run_sync(lambda c: c.execute(QUICK, {"number": 1}).scalar_one())
+
+    async def main():
+        engine = engines.async_engine(database, pool_size=1)
+        async with transaction(engine) as connection:
+            server = connection.sync_connection.info[engines.SERVER] if is_known else None
+        turns, was_cancelled = 0, True
+        while was_cancelled:
+            using = asyncio.ensure_future(used(engine, server))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            using.cancel()
+            (ended,) = await asyncio.gather(using, return_exceptions=True)
+            was_cancelled = isinstance(ended, asyncio.CancelledError)
+            assert was_cancelled or ended is None
+            await used(engine, server)
+            turns += 1
+        await engine.dispose()
+        return turns
+
+    assert asyncio.run(main()) > 5
+
+
 def link(name):
     """Return the operation for a request of the callback `parse`."""
     data = {"url": f"http://shop.example/{name}", "request": {"callback": "parse"}}

@@ -62,7 +62,6 @@ class Database(Graph):
         self.pages: list[int] = []  # that may be claimed
         self.waiting_since = 0.0
         self.claimed: set[int] = set()
-        self.is_finished = False
         self.told_at: float | None = None
         self.unsaved: list[Any] = []  # feedback of sites that nobody has saved yet
         self.claimer_asks = self.limits_ask = self.is_committing = False
@@ -77,7 +76,6 @@ class Database(Graph):
         for _ in range(min(count, MOST_PAGES - self.made)):
             if not self.pages:
                 self.waiting_since = self._now()
-            self.is_finished = False
             self.pages.append(self.made)
             self.made += 1
 
@@ -131,18 +129,6 @@ class Database(Graph):
             claimable, claimed = bool(self.pages), bool(self.claimed)
             await self.late()
             return Remaining(claimable=claimable, claimed=claimed, sweeping=False, next_retry=None)
-
-    async def mark_started(self) -> None:
-        with self.asked("claimer_asks"):
-            await self.late()
-
-    async def finish(self) -> bool:
-        with self.asked("claimer_asks"):
-            await self.late()
-            self.is_finished = not (self.pages or self.claimed)
-            is_finished = self.is_finished
-            await self.late()
-            return is_finished
 
     # What others ask
 
@@ -275,7 +261,7 @@ class World:
         # A turn of suspects waits for what is under way, and then for one answer.
         is_drained = not (parts.active.under_way or parts.outbox.pending)
         assert not (is_drained and parts.ready.is_holding and not database.claimer_asks)
-        is_full = len(parts.ready) > made.pace.batch // 2
+        is_full = len(parts.ready) > made.pace.enough
         has_room = not (is_full or made._rest() or parts.ready.is_holding)
         if database.pages and has_room and not database.claimer_asks:
             assert database.told_at is None, "a claim does not follow what the worker was told"
