@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from scrapy import signals
+from scrapy.exceptions import CloseSpider
 
 from scrapy_itemgraph.tools import gc_tuning, logs
 from scrapy_itemgraph.worker import worker as workers
@@ -43,7 +44,10 @@ class ItemGraphExtension:
         """Fail the execution that scraped the item."""
         leg = current_leg.get()
         if leg is not None and failure.value is not None:
-            self._worker.parts.spider_output.broke(leg, failure.value)
+            outputs = self._worker.parts.spider_output
+            # Scrapy closes no spider for a pipeline that raises CloseSpider.
+            fails = outputs.failed_by if isinstance(failure.value, CloseSpider) else outputs.broke
+            fails(leg, failure.value)
 
     def spider_opened(self) -> None:
         """Tune Python's collector for the time of the crawl."""

@@ -116,6 +116,13 @@ MOVE_ATTEMPTS = text("""
 """)
 
 
+FREE_LEFT = text("""
+    UPDATE results r SET hold = NULL
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS freed(item_id, task_id)
+    WHERE r.item_id = freed.item_id AND r.task_id = freed.task_id AND r.hold = 'left'
+""")
+
+
 def flush(connection: Connection, state: State) -> bool:
     """Write everything that the batch's changesets changed; tell whether names are free again."""
     living: list[Item] = []
@@ -301,6 +308,8 @@ def _write_results(connection: Connection, state: State, living: Sequence[Item])
         )
         given["metadata"] = [_json(result.metadata) for *_, result in rows]
         connection.execute(SET_RESULTS, {"now": state.now, **given})
+    if freed := [(item, task) for item, task, result in rows if result.is_freed]:
+        connection.execute(FREE_LEFT, columns(freed, items=0, tasks=1))
 
 
 def _write_blobs(connection: Connection, living: Sequence[Item]) -> None:

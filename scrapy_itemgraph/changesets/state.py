@@ -51,7 +51,8 @@ TOMBSTONE = 0
 class Result:
     """A row of `results`; `is_pending` while the execution that completes it still runs.
 
-    `run` is the number of the run in which it was completed or held last.
+    `run` is the number of the run in which it was completed or held last; what is left was
+    outstanding when the spider closed that run. What `is_freed` is left no more.
     """
 
     version: str
@@ -65,9 +66,11 @@ class Result:
     due_at: datetime | None = None
     ttl_overridden: bool = False
     run: int = 1
+    is_left: bool = False
     is_pending: bool = False
     is_changed: bool = True
     led_to: UUID | None = None
+    is_freed: bool = False
 
     def is_fresh(self, version: str) -> bool:
         """Tell whether it is complete, of the version in force, and not stale."""
@@ -83,6 +86,11 @@ class Result:
     def is_gone(self) -> bool:
         """Whether it is held because its page is no more: `store.sql_conditions: IS_GONE`."""
         return self.is_held and self.is_successful
+
+    def free(self) -> None:
+        """Have it be left no more."""
+        if self.is_left:
+            self.is_left, self.is_freed = False, True
 
     def expire_at(self, moment: datetime | None, now: datetime, *, overridden: bool) -> None:
         """Set when the result expires; if that is to come, it has still to be staged for it.

@@ -63,8 +63,8 @@ _DONE: printing.Columns = {
         "--state",
         metavar="STATE",
         type=lambda text: text.replace("-", " "),
-        help="items of which that task, or any, is never-run, fresh, stale, held, gone, skipped "
-        "or stashed",
+        help="items of which that task, or any, is never-run, fresh, stale, held, gone, skipped, "
+        "stashed or left",
     ),
     Argument(
         "--since",

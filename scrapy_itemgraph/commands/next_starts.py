@@ -22,7 +22,8 @@ def lines(call: Call, graph: ItemGraph) -> Iterator[str]:
     """Say which command runs what is outstanding, unless a worker or a runner takes it by itself.
 
     A new run fetches pages of plain callbacks that are done again as well, where nothing gives them
-    a time to live; so the command has the setting that does.
+    a time to live; so the command has the setting that goes on with the last run. What that fetches
+    is said before.
     """
     start = graph.crawls.next_start()
     if start is None or start.is_running:
@@ -32,14 +33,19 @@ def lines(call: Call, graph: ItemGraph) -> Iterator[str]:
     elif start.state in _STEERED:
         yield "next"
         yield f"  {next_commands.command('crawls', _STEERED[start.state], graph.crawl)}"
+    elif not start.is_new_run:
+        yield f"a runner goes on with run {start.run}: {start.cost} to fetch"
 
 
 def _of_spider(call: Call, start: NextStart) -> Iterator[str]:
     incremental = call.settings.results.incremental_callbacks
     others = set() if incremental is None else set(start.callbacks) - set(incremental)
     is_whole = start.is_new_run and bool(others)
-    settings = [next_commands.KEEPS_DONE] if is_whole else []
+    settings = [next_commands.CONTINUES] if is_whole else []
     yield "next"
     yield f"  {next_commands.crawl(start.spider, start.arguments, *settings)}"
     if is_whole:
-        yield "  (without -s it is a new crawl, which fetches again what is done as well)"
+        yield (
+            f"  (run {start.run} goes on: {start.cost} to fetch; without -s it is a new crawl, "
+            "which fetches again what is done as well)"
+        )

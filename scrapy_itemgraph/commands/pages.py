@@ -67,6 +67,14 @@ def unstash(call: Call) -> None:
     _free(call, Hold.STASHED)
 
 
+@_PAGES.command(
+    "unleave", _IDS, _PART, Argument("--all", action="store_true", help="all that are left")
+)
+def unleave(call: Call) -> None:
+    """Free pages that were left when the spider closed its run: the next run fetches them."""
+    _free(call, Hold.LEFT)
+
+
 def _set_aside(call: Call, hold: Hold) -> None:
     given = call.given
     if _are_named(given.ids, has_filter=given.url_part is not None or given.tag is not None):
@@ -159,6 +167,7 @@ def tries(call: Call) -> None:
     "list",
     Argument("--skipped", action="store_true", help="those that are skipped alone"),
     Argument("--stashed", action="store_true", help="those that are stashed alone"),
+    Argument("--left", action="store_true", help="those that the spider left, closing its run"),
     OF_TASK,
     LIMIT,
 )

@@ -60,6 +60,7 @@ _STANDING: printing.Columns = {
     "GONE": "gone",
     "SKIPPED": lambda task: task["skipped"] or None,
     "STASHED": lambda task: task["stashed"] or None,
+    "LEFT": lambda task: task["left"] or None,
     "REFUSED": lambda task: task["refused"] or None,
     "GIVEN UP": lambda task: task["given_up"] or None,
     "EARLIER": lambda task: progress_lines.earlier(task) or None,
@@ -76,6 +77,7 @@ _COUNTS: printing.Columns = {
     "GONE": lambda task: task["gone"] or None,
     "SKIPPED": lambda task: task["skipped"] or None,
     "STASHED": lambda task: task["stashed"] or None,
+    "LEFT": lambda task: task["left"] or None,
     "REFUSED": lambda task: task["refused"] or None,
     "GIVEN UP": lambda task: task["given_up"] or None,
 }

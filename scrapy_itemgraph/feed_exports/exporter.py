@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 _LINE_EXPORTERS = (JsonLinesItemExporter, CsvItemExporter)
+_COMPRESSED = {"gz", "bz2", "xz", "lzma", "zst"}
 _DIALECT = {
     "delimiter",
     "dialect",
@@ -106,9 +108,34 @@ class FeedExporter(scrapy_internals.OpenFeedExporter):
     def start_batch(self, *args: Any, **options: Any) -> FeedSlot:
         """Return the slot of a batch; a file that it goes on with is mended."""
         slot = super().start_batch(*args, **options)
+        if self._worker.is_continued:
+            slot = self._beside(slot, options)
         path = appended_to(slot)
         if path is not None and slot.batch_id > 1:  # the first one's is done in a thread
             adopt(slot, path, mended(slot, path))
+        return slot
+
+    def _beside(self, slot: FeedSlot, options: dict[str, Any]) -> FeedSlot:
+        """Return the slot of a run that goes on after its end, which replaces no whole feed."""
+        if is_of_lines(slot):
+            kept = {**slot.feed_options, "overwrite": False}
+            self.feeds[slot.uri_template] = kept
+            return super().start_batch(**{**options, "feed_options": kept})
+        if isinstance(slot.storage, feedexport.StdoutFeedStorage):
+            return slot
+        uri = continued_uri(slot.uri)
+        level = logging.DEBUG if self._worker.graph.run.is_over else logging.WARNING
+        logger.log(
+            level,
+            "%s would be overwritten with what is scraped from now on alone, for this run goes on "
+            "after its end; that is written to %s. ITEMGRAPH_KEEP_ITEMS = True has the whole feed "
+            "written anew",
+            without_login(slot.uri),
+            without_login(uri),
+            extra={"action": "feed_beside"},
+        )
+        slot = super().start_batch(**{**options, "uri": uri})
+        slot.store_empty = False
         return slot
 
     def end_batch(self, slot: FeedSlot, spider: Spider) -> Coroutine[Any, Any, None]:
@@ -146,6 +173,27 @@ def with_crawl(worker: Worker, params: dict[str, Any]) -> dict[str, Any]:
     if worker.failure is not None:
         return {"crawl": "", **params}
     return {"crawl": crawl_arguments.as_path_part(worker.graph.crawl), **params}
+
+
+def continued_uri(uri: str) -> str:
+    """Return where to write beside a feed: `out/items.continued.json.gz`.
+
+    Of a local file it is one that is not there yet.
+    """
+    before, slash, name = uri.rpartition("/")
+    stem, dot, ending = name.rpartition(".")
+    if ending in _COMPRESSED and "." in stem:
+        stem, _, format_ = stem.rpartition(".")
+        ending = f"{format_}.{ending}"
+    if not dot or not stem:
+        stem, dot, ending = name, "", ""
+    number = 1
+    while True:
+        mark = "continued" if number == 1 else f"continued-{number}"
+        found = f"{before}{slash}{stem}.{mark}{dot}{ending}"
+        if not Path(found.removeprefix("file://")).exists():
+            return found
+        number += 1
 
 
 async def _awaited(task: asyncio.Task[None]) -> None:

@@ -41,7 +41,7 @@ from scrapy_itemgraph.postgres import errors
 from scrapy_itemgraph.store.registry import crawl_starts, crawls, workers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from sqlalchemy import Connection
 
@@ -70,9 +70,10 @@ class SimulationGraph(WorkerGraph):
         told: Sequence[Tallies] = (),
         *,
         error: str | None = None,
+        last: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """End as `WorkerGraph.close` does; that it was a simulation is kept as its reason."""
-        await super().close(workers.SIMULATED, uses, told, error=error)
+        await super().close(workers.SIMULATED, uses, told, error=error, last=last)
 
     @property
     def simulation(self) -> Simulation | None:

@@ -187,6 +187,10 @@ class SimulatedRun:
     number = 1
     is_resumed = False
     is_start_told = True
+    is_closed = False
+    has_left = False
+    is_over = False
+    is_continued = False
 
     def __init__(
         self, own: Identity, crawl_id: int, plan: SimulationPlan, *, has_made_crawl: bool
@@ -207,6 +211,15 @@ class SimulatedRun:
     async def finish(self) -> bool:
         """Do nothing: there is no run."""
         return True
+
+    async def close(self, reason: str) -> None:
+        """Do nothing: there is no run."""
+
+    async def hold_left(self) -> None:
+        """Do nothing: no run has left anything here."""
+
+    async def hold_own(self) -> None:
+        """Do nothing, likewise."""
 
     async def remaining(self) -> Remaining:
         """Return that nothing is left."""
@@ -234,6 +247,9 @@ class NoJob:
         """Do nothing."""
 
     def see(self, state: str | None) -> None:
+        """Do nothing."""
+
+    def see_closed(self, reason: str) -> None:
         """Do nothing."""
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - as of a worker's job

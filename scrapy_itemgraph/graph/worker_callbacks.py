@@ -129,7 +129,12 @@ class WorkerCallbacks:
     def register_in_run(self, connection: Connection) -> tuple[Run, NewProcess]:
         """Join the crawl's run, or begin one, as a new worker."""
         self._job.lock(connection)
-        run = runs.join(connection, self._crawl_id, for_queue=self._job.is_of_runner)
+        run = runs.join(
+            connection,
+            self._crawl_id,
+            for_queue=self._job.is_of_runner,
+            continues=self._settings.run.continue_ and not self._job.is_of_runner,
+        )
         if run.is_over:
             self._job.see_end()
         if not self._own.id:

@@ -31,7 +31,7 @@ from scrapy_itemgraph.store.registry import item_sweeps, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from sqlalchemy import Connection
 
@@ -117,10 +117,12 @@ class WorkerGraph:
         told: Sequence[Tallies] = (),
         *,
         error: str | None = None,
+        last: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Give back what is still claimed, and be gone; `uses` tell how limits were used last.
 
-        What the worker did and may not have told yet is `told`; `error` is what it ended by.
+        What the worker did and may not have told yet is `told`; `error` is what it ended by. When
+        the worker has left, `last` is awaited, before the connections are closed.
         """
 
         def leave(connection: Connection) -> None:
@@ -134,6 +136,8 @@ class WorkerGraph:
         try:
             self.process.stop()
             await self.connections.transactions.call(leave, hot=True, share=True)
+            if last is not None:
+                await last()
             await self.notices.end()
         finally:
             await self.connections.close()

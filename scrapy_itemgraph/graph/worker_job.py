@@ -47,6 +47,7 @@ class WorkerJob:
         self._is_superseded = of_runner is not None and of_runner.has_ended
         self._state = state
         self._is_crawl_over = False  # it was, as this process began
+        self._closed_for: str | None = None
         self._news = asyncio.Event()
 
     @property
@@ -87,6 +88,11 @@ class WorkerJob:
             self._state = state
             self._news.set()
 
+    def see_closed(self, reason: str) -> None:
+        """Take note why the spider of another process has closed the run."""
+        self._closed_for = reason
+        self._news.set()
+
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait for news, `timeout` seconds at most; of a crawl that nobody steers for any."""
         await happens(self._news, timeout)
@@ -97,6 +103,8 @@ class WorkerJob:
 
         A worker that started before somebody steered its crawl gets a job now.
         """
+        if self._closed_for is not None:
+            return StopOrder.of_closed_run(self._closed_for)
         if not self.is_steered:
             return None
         order = await self._call(self.order)

@@ -98,6 +98,9 @@ class Job(Protocol):
     def see(self, state: str | None) -> None:
         """Take note of the crawl's state."""
 
+    def see_closed(self, reason: str) -> None:
+        """Take note why the spider of another process has closed the run."""
+
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the poll that backs it up
         """Wait for news, `timeout` seconds at most."""
 
@@ -113,6 +116,16 @@ class WorkerRun(Protocol):
 
     is_resumed: bool
     is_start_told: bool
+    is_closed: bool
+    has_left: bool
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it was over when this worker began."""
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it had come to its end, and work opened it again."""
 
     @property
     def number(self) -> int:
@@ -130,6 +143,15 @@ class WorkerRun(Protocol):
 
         False where it is to be looked again.
         """
+
+    async def close(self, reason: str) -> None:
+        """Note that the spider has closed the run."""
+
+    async def hold_left(self) -> None:
+        """Have held what earlier runs have left that their spider closed."""
+
+    async def hold_own(self) -> None:
+        """Have held what this run has left, if this worker was the last one in it."""
 
     async def remaining(self) -> Remaining:
         """Return what is left for this worker's tasks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.store import items as stored_items
-from scrapy_itemgraph.store.admin import progress_reports, status
+from scrapy_itemgraph.store.admin import fresh_lists, progress_reports, status
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -49,6 +49,10 @@ class WorkerReads:
     async def count_waiting(self) -> int:
         """Count the work that nobody has claimed, up to 100,000."""
         return await self._call(progress_reports.waiting, self._crawl_id)
+
+    async def fresh_lists(self, run: int) -> list[str]:
+        """Return the callbacks whose pages a run left alone, if it has found nothing new."""
+        return await self._call(fresh_lists.fresh_lists, self._crawl_id, run)
 
     async def summary(self) -> status.Summary:
         """Count the crawl for a log line."""

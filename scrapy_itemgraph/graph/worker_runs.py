@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store import tallies
-from scrapy_itemgraph.store.registry import crawl_ends, runs, workers
+from scrapy_itemgraph.store.registry import crawl_ends, left_sweeps, runs, workers
 from scrapy_itemgraph.store.worklist import claims as stored_claims
+from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools.progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from sqlalchemy import Connection
 
@@ -26,8 +29,18 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.store.registry.runs import Run
 
 
+logger = logs.logger(__name__)
+
+_LONG_AGO = datetime(1, 1, 1, tzinfo=UTC)  # when no result had fallen due
+_STEP = 0.01  # seconds between two looks at what another process may be holding
+
+
 class WorkerRuns:
-    """The run of one worker; `is_start_told`: the database knows that `start()` has ended."""
+    """The run of one worker; `is_start_told`: the database knows that `start()` has ended.
+
+    `is_closed`: the spider has closed it, of this process or of another. `has_left`: there are
+    pages that were left by such a run, which links free.
+    """
 
     def __init__(
         self,
@@ -42,6 +55,8 @@ class WorkerRuns:
         self.run = run
         self.is_resumed = run.started_at < own.started_at
         self.is_start_told = False
+        self.is_closed = False
+        self.has_left = False
         self._call = transactions.call
         self._crawl_id = transactions.crawl_id
         self._settings = settings
@@ -51,6 +66,16 @@ class WorkerRuns:
         self._started_at = own.started_at
 
     @property
+    def is_over(self) -> bool:
+        """Whether all of it was over when this worker began."""
+        return self.run.is_over
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it had come to its end, and work opened it again."""
+        return self.run.is_continued
+
+    @property
     def number(self) -> int:
         """The number of the run, from 1."""
         return self.run.number
@@ -58,6 +83,8 @@ class WorkerRuns:
     @property
     def until(self) -> datetime | None:
         """When results must have fallen due that become work; None: now."""
+        if self.run.is_continued:
+            return _LONG_AGO
         return self._started_at if self._settings.run.idle == "close" else None
 
     async def mark_started(self) -> None:
@@ -82,6 +109,44 @@ class WorkerRuns:
             )
 
         return await self._call(finish, hot=True)
+
+    async def close(self, reason: str) -> None:
+        """Note that the spider has closed the run: it ends for all, and the next start is new."""
+        self.is_closed = True
+        await self._call(
+            crawl_ends.close,
+            self._crawl_id,
+            self.number,
+            reason,
+            worker_id=self._own.id,
+            incremental=self._settings.results.incremental_callbacks,
+        )
+
+    async def hold_left(self) -> None:
+        """Have held what earlier runs have left that their spider closed, before work is claimed.
+
+        A run that work has opened again may have left something itself.
+        """
+        before = self.number + self.run.is_continued
+        with Progress("Holding what the spider left", "steps", _log) as progress:
+            while await self._hold_left(before):
+                progress.reach(progress.done + 1)
+                await asyncio.sleep(_STEP)
+        self.has_left = await self._call(left_sweeps.has_left, self._crawl_id, hot=True)
+
+    async def hold_own(self) -> None:
+        """Have held what this run has left, if this worker was the last one in it."""
+        with Progress("Holding what the spider left", "steps", _log) as progress:
+            while await self._hold_left(self.number + 1, alone=True):
+                progress.reach(progress.done + 1)
+
+    async def _hold_left(self, before: int, *, alone: bool = False) -> bool:
+        def step(connection: Connection) -> bool:
+            if alone and connection.scalar(runs.OTHERS_LIVE, {"crawl": self._crawl_id}):
+                return False
+            return left_sweeps.do_step(connection, self._crawl_id, before=before)
+
+        return await self._call(step, hot=True, share=True)
 
     async def remaining(self) -> Remaining:
         """Return what is left for this worker's tasks."""
@@ -112,6 +177,10 @@ class WorkerRuns:
         runs.count(connection, self._crawl_id, self.number, new)
         for last in [some.error for some in new if some.error][-1:]:
             workers.note_error(connection, self._own.id, last)
+
+
+def _log(line: str) -> None:
+    logger.info("%s", line, extra={"action": "progress"})
 
 
 def _now(connection: Connection) -> datetime:

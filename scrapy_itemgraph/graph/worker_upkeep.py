@@ -119,10 +119,20 @@ class WorkerUpkeep:
 
     def _round(self, connection: Connection, due: Sequence[Duty], told: Tallies | None) -> _Step:
         """Do duties; in the last transaction of a round also tell what the worker did."""
-        done = duties.Round(crawl_id=self._crawl_id, worker_id=self._own.id, until=self._run.until)
+        done = duties.Round(
+            crawl_id=self._crawl_id,
+            worker_id=self._own.id,
+            run=self._run.number,
+            until=self._run.until,
+        )
         left = duties.do(connection, due, done)
         if left:
             return _Step(left, done)
+        if not self._run.is_closed:
+            closed_for = runs.closed_for(connection, self._crawl_id, self._run.number)
+            if closed_for is not None:
+                self._run.is_closed = True
+                self._job.see_closed(closed_for)
         redefined, newer = stored_tasks.outdated(connection, self._own.id, self._tasks.tasks)
         if told is not None and tallies.add(connection, self._crawl_id, told):
             runs.count(connection, self._crawl_id, self._run.number, [told])

@@ -137,6 +137,11 @@ class StopOrder:
     sentence: str
 
     @classmethod
+    def of_closed_run(cls, reason: str) -> StopOrder:
+        """Return that of a run that the spider of another process has closed."""
+        return cls(reason=reason, sentence=f"The spider has closed this run ({reason})")
+
+    @classmethod
     def of(cls, wishes: Wishes, *, is_superseded: bool, is_over: bool = False) -> StopOrder | None:
         """Return what wishes come to; None where the process goes on.
 

@@ -10,6 +10,9 @@ from scrapy_itemgraph.model import crawl_arguments
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+CONTINUES = "ITEMGRAPH_CONTINUE=True"
+"""The setting with which a start goes on with the last run, though that is over."""
+
 KEEPS_DONE = "ITEMGRAPH_DEFAULT_TTL=never"
 """The setting with which a new run fetches again no page of a plain callback that is done."""
 

@@ -6,7 +6,11 @@ from enum import StrEnum
 
 
 class Hold(StrEnum):
-    """Skipped: not wanted, by a person or a rule. Stashed: wanted, but not yet."""
+    """Skipped: not wanted, by a person or a rule. Stashed: wanted, but not yet.
+
+    Left: outstanding when the spider closed its run; a link in a later run frees it.
+    """
 
     SKIPPED = "skipped"
     STASHED = "stashed"
+    LEFT = "left"

@@ -21,6 +21,7 @@ class PairState(StrEnum):
     GONE = "gone"
     SKIPPED = "skipped"
     STASHED = "stashed"
+    LEFT = "left"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,8 @@ class Run:
     crawl: str | None = field(default=None, metadata=_by(readers.text))
     project: str | None = field(default=None, metadata=_by(readers.text))
     ignored_arguments: tuple[str, ...] = field(default=(), metadata=_by(readers.names))
+    continue_: bool = field(default=False, metadata=_by(readers.boolean))
+    close_ends_run: bool = field(default=True, metadata=_by(readers.boolean))
     idle: str = field(default="close", metadata=_by(readers.idle))
     tune_gc: bool = field(default=True, metadata=_by(readers.boolean))
 
@@ -229,7 +231,7 @@ def _changed(section: Any, given: dict[str, Any]) -> Any:
 
 def full_name(name: str) -> str:
     """Return a setting's name as a project writes it, by that of its field."""
-    return PREFIX + name.upper()
+    return PREFIX + name.rstrip("_").upper()
 
 
 _READERS: dict[str, Callable[[Any], Any]] = {

@@ -41,6 +41,7 @@ _OF_TASKS = {
     "gone": "Pairs whose pages are no more, as their website says",
     "skipped": "Pairs that are set aside, for nobody wants them",
     "stashed": "Pairs that are set aside for later",
+    "left": "Pairs that were outstanding when the spider closed its run",
     "failures": "Failures that nobody has handled",
     "refusals": "Refusals that nobody has handled",
 }

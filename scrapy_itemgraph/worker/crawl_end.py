@@ -26,7 +26,8 @@ class CrawlEnd:
     """Says when a crawl is over, and runs tasks beside it whose errors end it.
 
     `failure` is the message of the error that ended it, `is_cut_off` tells that the database is
-    gone. `stop_reason` is why it ends that was told to, with work left.
+    gone. `stop_reason` is why it ends that was told to, with work left. `is_closing` tells that the
+    spider closes, whoever closes it.
     """
 
     crawler: Crawler
@@ -34,6 +35,7 @@ class CrawlEnd:
     failure: str | None = None
     is_cut_off: bool = False
     stop_reason: str | None = None
+    is_closing: bool = False
     _closing: asyncio.Future[None] | None = None
 
     def fail(self, message: str) -> None:

@@ -53,8 +53,19 @@ def say_where(settings: Settings) -> None:
 
 
 def say_which_run(graph: WorkerGraph, settings: Settings, *, has_tasks: bool) -> None:
-    """Say whether the pages of plain callbacks are fetched anew by this run, or stay done."""
-    if has_tasks and not graph.callbacks.names:
+    """Say whether the pages of plain callbacks are fetched anew by this run, or stay done.
+
+    A start that goes on with a run says `resuming` instead.
+    """
+    if graph.run.is_continued:
+        logger.info(
+            "Run %d of this crawl goes on with what is outstanding; start() and seeds() are not "
+            "called",
+            graph.run.number,
+            extra={"action": "run"},
+        )
+        return
+    if graph.run.is_over or graph.run.is_resumed or (has_tasks and not graph.callbacks.names):
         return
     some = settings.results.incremental_callbacks
     of_some = f"; but for {', '.join(some)} (ITEMGRAPH_CALLBACKS)" if some else ""
@@ -63,6 +74,18 @@ def say_which_run(graph: WorkerGraph, settings: Settings, *, has_tasks: bool) ->
     else:
         line = f"a new crawl of the site: whatever it reaches is fetched{of_some}"
     logger.info("Run %d of this crawl is %s", graph.run.number, line, extra={"action": "run"})
+
+
+def say_nothing_goes_on(graph: WorkerGraph) -> None:
+    """Say of a start with ITEMGRAPH_CONTINUE that there is nothing for it to do."""
+    of_run = f"run {graph.run.number}" if graph.run.number else "the crawl"
+    logger.info(
+        "Nothing is outstanding, so there is nothing of %s to go on with (ITEMGRAPH_CONTINUE). "
+        "Failed pages are fetched again after scrapy itemgraph handle, others after expire; a "
+        "start without that setting begins a new run",
+        of_run,
+        extra={"action": "nothing_to_continue"},
+    )
 
 
 async def say_what_is_resumed(graph: WorkerGraph) -> None:

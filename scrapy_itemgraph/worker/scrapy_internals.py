@@ -6,6 +6,8 @@ They stand here alone, a function for each, with the versions of Scrapy that it 
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from scrapy.spiders import CrawlSpider
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from http.cookiejar import Cookie
+    from types import FrameType
     from typing import IO
 
     from scrapy import Request
@@ -139,6 +142,31 @@ def around_spider_calls(engine: Any, around: Callable[..., Awaitable[Any]]) -> N
     """
     owner = engine.scraper
     owner.call_spider_async = partial(around, owner.call_spider_async)
+
+
+def before_closing(engine: Any, begins: Callable[[str, FrameType | None], None]) -> None:
+    """Have `begins(reason, caller)` called before the spider is closed, with the caller's frame.
+
+    `ExecutionEngine.close_spider_async`, which everybody calls, Scrapy too: 2.14 to 2.19.
+    """
+    close = engine.close_spider_async
+
+    def close_spider_async(*, reason: str = "cancelled") -> Any:
+        own = inspect.currentframe()
+        begins(reason, None if own is None else own.f_back)
+        return close(reason=reason)
+
+    engine.close_spider_async = close_spider_async
+
+
+def cancel_start(engine: Any) -> None:
+    """Have `start()` stop, as it does at a shutdown, unless it is what runs just now.
+
+    `ExecutionEngine._start_request_processing_awaitable`: 2.14 to 2.19.
+    """
+    running = getattr(engine, "_start_request_processing_awaitable", None)
+    if running is not None and running is not asyncio.current_task():
+        running.cancel()
 
 
 def process_outputs_by(

@@ -17,8 +17,9 @@ from scrapy_itemgraph.serialize import classes
 from scrapy_itemgraph.settings import read_project
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns, cancelled
-from scrapy_itemgraph.worker import opening, wiring
-from scrapy_itemgraph.worker.claims.no_work_left import log_summary
+from scrapy_itemgraph.worker import closing_caller, opening, wiring
+from scrapy_itemgraph.worker.claims.no_work_left import log_summary, warn_of_fresh_lists
+from scrapy_itemgraph.worker.closing_caller import ClosingCaller
 from scrapy_itemgraph.worker.executions import error_records
 from scrapy_itemgraph.worker.executions.outbox import Outbox
 from scrapy_itemgraph.worker.last_error import LastError
@@ -113,6 +114,7 @@ class Worker:
         self._duties: list[asyncio.Task[None]] = []
         self._commits: asyncio.Task[None] | None = None
         self._last_error: LastError | None = None
+        self._closing: ClosingCaller | None = None
 
     @property
     def spider(self) -> Spider:
@@ -135,6 +137,20 @@ class Worker:
     def ends_early(self) -> bool:
         """Whether it ends before the crawl's work does: it failed, or was told to stop."""
         return self.base.end.is_early
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether it ends, whoever ends it: what `start()` still has is not asked for."""
+        return self.ends_early or self.base.end.is_closing
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether it goes on with a run that had come to its end: without `start()`, or seeds.
+
+        So it is also where nothing of that run is left.
+        """
+        run = None if self._graph is None else self._graph.run
+        return run is not None and (run.is_continued or run.is_over)
 
     @property
     def parts(self) -> Parts:
@@ -166,6 +182,7 @@ class Worker:
             opening.say_where(self.settings)
             opening.say_which_run(graph, self.settings, has_tasks=bool(self.tasks))
             await opening.say_what_is_resumed(graph)
+            await graph.run.hold_left()
             sessions = SessionSync(graph, self.base.jars, state)
             await sessions.refresh_state()
         except ItemGraphError as error:
@@ -199,7 +216,11 @@ class Worker:
         self._duties += [start(duty) for duty in self._all_duties(parts)]
 
     async def _stop_if_told(self, parts: Parts) -> None:
-        """Stop before anything begins, where the crawl is paused, say."""
+        """Stop before anything begins, where the crawl is paused, say, or nothing is to go on."""
+        if self.settings.run.continue_ and self.graph.run.is_over:
+            opening.say_nothing_goes_on(self.graph)
+            self.base.end.stop("finished")
+            return
         await parts.stop_orders.look()
 
     def _stand_before(self, parts: Parts) -> None:
@@ -211,6 +232,14 @@ class Worker:
         EngineHooks(parts.active, parts.spider_output, self.base.jars).stand_before(engine)
         parts.closing.stand_before(engine)
         output_tasks.save_tasks(engine)
+        self._closing = ClosingCaller(
+            graph=self.graph,
+            spider=self.spider,
+            start=self.base.start,
+            end=self.base.end,
+            ends_run=self.settings.run.close_ends_run,
+        )
+        self._closing.stand_before(engine)
 
     def _all_duties(self, parts: Parts) -> Sequence[Coroutine[Any, Any, None]]:
         """Return what goes on for as long as the crawl does, beside commits."""
@@ -282,7 +311,9 @@ class Worker:
         await parts.claimer.run()
 
     async def _sow(self, parts: Parts) -> None:
-        """Apply what the spider's `seeds()` yields."""
+        """Apply what the spider's `seeds()` yields, unless work has opened the run again."""
+        if self.is_continued:
+            return
         await seeds.sow(self.spider, self._seed, parts.checks, self.base.tallies)
 
     async def _seed(self, operations: Sequence[Operation]) -> Sequence[Note]:
@@ -301,7 +332,7 @@ class Worker:
     async def from_start(self, start: AsyncIterator[Any]) -> AsyncIterator[Any]:
         """Pass on what `start()` yields, but for operations, until told to stop."""
         turns = Turns()
-        if self.ends_early:
+        if self.ends_early or self.is_continued:
             return
         async for output in start:
             self.base.start.has_yielded = True
@@ -315,7 +346,7 @@ class Worker:
             await self.parts.outbox.wait_for_room()
             if turns.is_due:
                 await turns.give()
-            if self.ends_early:
+            if self.is_closing:
                 return
 
     def start_failed(self, error: Exception) -> None:
@@ -393,6 +424,8 @@ class Worker:
         """Commit what has ended, release the rest, and give up the graph."""
         if self._graph is not None:
             self._graph.hurry()
+        if self._closing is not None:
+            await self._closing.settled()
         await cancelled(self._duties)
         if self._graph is None:
             return
@@ -423,8 +456,10 @@ class Worker:
             await parts.limit_sync.save()
         claimer = parts.claimer
         has_news = claimer.hand_out.begun or not claimer.no_work_left.has_said_idle
-        if self.failure is None and has_news:
+        if self.failure is None and has_news and not graph.run.is_closed:
             await log_summary(graph)
+        if self.base.end.over.is_set() and not self.ends_early:
+            await warn_of_fresh_lists(graph, self.settings.results.incremental_callbacks)
 
     async def _close_graph(self, reason: str) -> None:
         graph, self._graph = self.graph, None
@@ -437,9 +472,22 @@ class Worker:
             error = self.failure or self.base.start.error
             if self.base.start.error is not None and reason == "finished":
                 reason = "start_error"  # as Scrapy 2.19 says; older ones do not
-            await graph.close(reason, uses, self.base.tallies.take_all(), error=error)
+            told = self.base.tallies.take_all()
+            await graph.close(
+                reason, uses, told, error=error, last=partial(self._say_end, graph, reason)
+            )
         except ItemGraphError as error:  # what is claimed waits for the lease, or the next run
             self.fail(f"at the end of the crawl: {error}")
+
+    async def _say_end(self, graph: WorkerGraph, reason: str) -> None:
+        """Say what becomes of a run that its spider has closed; the worker has left it."""
+        if graph.run.is_closed:
+            await graph.run.hold_own()
+            if self.failure is None:
+                await log_summary(graph)
+        by_spider = self._closing is not None and self._closing.is_by_spider
+        if self.failure is None and (graph.run.is_closed or by_spider):
+            closing_caller.say_end(graph.run, reason)
 
     # What ends the crawl
 

@@ -31,7 +31,7 @@ FLAWS = {"heading": 60, "dash": 15, "missing": 5}
 DIGEST = re.compile(r"\b(?:REQ|START):|\b(?=\d*[a-f])[0-9a-f]{16,}\b")
 CRAWL = "scrapy crawl manual -s ITEMGRAPH_KEEP_ITEMS=True"
 # Of what is fetched again, only what is new and what failed (`docs/howto/existing-project.md`).
-CRAWL_NEW = f"{CRAWL} -s ITEMGRAPH_DEFAULT_TTL=never"
+CRAWL_NEW = f"{CRAWL} -s ITEMGRAPH_CONTINUE=True"
 
 SPIDER = """
 import os

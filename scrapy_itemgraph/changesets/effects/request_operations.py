@@ -45,6 +45,7 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
         and not _is_stopped(run, task_id, result)
     }
     for task_id, result in old.items():
+        result.free()
         result.invalidated_at = run.draft.state.moment
         result.is_held = False
         result.is_changed = True
@@ -58,8 +59,12 @@ def _is_to_be_stale(
     run: ChangesetRun, task_id: int, result: Result, operation: EnqueueRequest
 ) -> bool:
     if operation.only_gone:
-        return result.is_gone
-    return result.is_held or result.is_fresh(run.draft.state.task_numbered(task_id).version)
+        return result.is_gone or result.is_left
+    return (
+        result.is_left
+        or result.is_held
+        or result.is_fresh(run.draft.state.task_numbered(task_id).version)
+    )
 
 
 def _take_request(run: ChangesetRun, item: Item, operation: EnqueueRequest) -> None:

@@ -57,6 +57,7 @@ def expire(run: ChangesetRun, operation: ops.Expire) -> None:
             if (item.id, task.id) not in run.draft.state.claimed_pairs or run.is_own(item, task):
                 continue
             result = item.results[task.id] = Result(version=task.version)
+        result.free()
         result.invalidated_at = run.draft.state.moment
         result.is_held = False
         result.is_changed = True
@@ -117,6 +118,7 @@ def complete(
     result.is_held = is_held
     result.is_successful = not is_held
     result.is_pending = False
+    result.free()
     result.run = run.draft.state.run
     result.led_to = None
     result.expire_at(_next_due(now, task, item), now, overridden=False)

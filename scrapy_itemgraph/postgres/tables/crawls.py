@@ -9,6 +9,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    DateTime,
     ForeignKey,
     Identity,
     Index,
@@ -152,6 +153,18 @@ runs = Table(
         server_default=text("false"),
         comment="all its work was done; else a later start goes on with it",
     ),
+    Column(
+        "is_closed",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its spider closed it, with work left",
+    ),
+    Column(
+        "continued_at",
+        DateTime(timezone=True),
+        comment="when work opened it again after its end, last",
+    ),
     Column("worker_id", Integer, comment="that began it"),
     Column("spider", Text, comment="that worker's"),
     Column("job", Text, comment="that worker's"),
@@ -163,7 +176,7 @@ runs = Table(
     ),
     statuses(),
     PrimaryKeyConstraint("crawl_id", "number"),
-    sayable("started_at", "ended_at"),
+    sayable("started_at", "ended_at", "continued_at"),
 )
 
 # A row is never changed, and an attempt names the one that it kept to.
@@ -312,5 +325,6 @@ sweeps = Table(
         server_default=text("0"),
         comment="how many that were set aside they have taken back",
     ),
+    Column("left_run", Integer, comment="the run whose outstanding pages are left"),
     Index("sweeps_crawl_id_idx", "crawl_id"),
 )

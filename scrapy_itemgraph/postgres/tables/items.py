@@ -141,7 +141,7 @@ results = Table(
     ),
     Column("ttl_overridden", Boolean, nullable=False, server_default=text("false")),
     Column("run", Integer, comment="the run of its crawl that it is of; null: the first"),
-    Column("hold", Text, comment="skipped or stashed: set aside"),
+    Column("hold", Text, comment="skipped, stashed or left: set aside"),
     Column("led_to", Uuid, comment="the key of the known page's name that its redirect led to"),
     PrimaryKeyConstraint("item_id", "task_id"),
     Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-_FREES: dict[str, str] = {Hold.SKIPPED: "unskip", Hold.STASHED: "unstash"}
+_FREES: dict[str, str] = {Hold.SKIPPED: "unskip", Hold.STASHED: "unstash", Hold.LEFT: "unleave"}
 _SHOWN_STEPS = 8  # pages of a path
 
 # Every task of a crawl, and what is so of an item: its result, its work, and the slot of that. The
@@ -70,7 +70,7 @@ FACTS = text(f"""
         f.id AS failure_id, f.error,
         w.item_id IS NULL AND EXISTS (
             SELECT FROM sweeps v JOIN tags g ON g.tag_name = ANY (v.tags)
-            WHERE v.crawl_id = t.crawl_id AND g.item_id = :item
+            WHERE v.crawl_id = t.crawl_id AND g.item_id = :item AND v.left_run IS NULL
                 AND v.after_item_id < :item) AS awaits_sweep,
         ARRAY(SELECT format('worker %s (process %s on %s)', x.id, x.process_id, x.host)
             FROM processes x

@@ -73,6 +73,7 @@ _SOURCES = {
     "gone": _HELD.format(held=IS_GONE),
     "skipped": _HELD.format(held="r.hold = 'skipped'"),
     "stashed": _HELD.format(held="r.hold = 'stashed'"),
+    "left": _HELD.format(held="r.hold = 'left'"),
 }
 
 # Scalars, and no EXISTS: PostgreSQL would hash the whole table for one of those behind an OR.

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
 
 _UNDER_WAY = re.compile(rf"{APPLICATION}: (\w+) (\d+)(?:/(\d+))?")
 
+_OF_SWEEP = ("task", "swept", "left", "ruleset", "held", "freed", "left_run")
 _IS_LEFT = "g.crawl_id = t.crawl_id AND g.tag_name = ANY (t.tags) AND g.item_id > t.after_item_id"
 
 # Open sweeps, and the items that each has not reached; one with several of the tags counts once.
 SWEEPS = Groups(
     columns="""(SELECT k.name FROM tasks k WHERE k.id = t.task_id) AS task,
         t.tags, t.opened_at, t.swept, t.held, t.freed,
-        (SELECT r.number FROM rulesets r WHERE r.id = t.ruleset_id) AS ruleset""",
+        (SELECT r.number FROM rulesets r WHERE r.id = t.ruleset_id) AS ruleset, t.left_run""",
     source="sweeps t",
     where="t.crawl_id = :crawl",
     key_type="bigint",
@@ -65,7 +66,8 @@ class Sweep:
 
     What is `left` is an estimate where it is above 100,000. Of rules that are applied to what
     waits, with the number of their `ruleset`, it is not known; they have set aside `held` pages,
-    and taken back `freed`.
+    and taken back `freed`. Nor is it known of what a run left that its spider closed (`left_run`),
+    of which `held` pages are held.
     """
 
     task: str | None
@@ -75,21 +77,31 @@ class Sweep:
     ruleset: int | None = None
     held: int = 0
     freed: int = 0
+    left_run: int | None = None
 
     @property
     def total(self) -> int | None:
         """How many items it goes to; None: that is not known."""
-        return None if self.ruleset is not None else counts.total([self.swept, self.left])
+        if self.ruleset is not None or self.left_run is not None:
+            return None
+        return counts.total([self.swept, self.left])
 
     @property
     def change(self) -> str:
         """What changed."""
+        if self.left_run is not None:
+            return f"the end of run {self.left_run}"
         if self.ruleset is not None:
             return f"ruleset {self.ruleset}"
         tags = ", ".join(map(repr, self.tags))
         return f"a change of the task {self.task!r}" if self.task else f"a change of the tag {tags}"
 
     def __str__(self) -> str:
+        if self.left_run is not None:
+            return (
+                f"what run {self.left_run} left, which its spider closed, is being held: "
+                f"{self.held:,} pages so far"
+            )
         if self.total is None:
             return (
                 f"{self.change} is being applied: of {self.swept:,} pages {self.held:,} were set "
@@ -111,7 +123,7 @@ def sweeps(connection: Connection, crawl_id: int) -> list[Sweep]:
     """Return the crawl's open sweeps in their order, and how far they are."""
     return [
         Sweep(
-            **{name: one[name] for name in ("task", "swept", "left", "ruleset", "held", "freed")},
+            **{name: one[name] for name in _OF_SWEEP},
             tags=tuple(one["tags"]),
         )
         for one in open_sweeps(connection, crawl_id)

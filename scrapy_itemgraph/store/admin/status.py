@@ -143,8 +143,8 @@ class TaskState(NamedTuple):
 
     `done` counts what is done in the present or last run, and is good, `led_to_known` what of that
     is done because its redirect led to a known page; `failed`, `refused`,
-    `given_up` and `gone` are why pairs are held; `skipped` and `stashed` pairs are set aside,
-    whatever else is so of them. `estimated` names the numbers that are
+    `given_up` and `gone` are why pairs are held; `skipped`, `stashed` and `left` pairs are set
+    aside, whatever else is so of them. `estimated` names the numbers that are
     estimates, for they are above 100,000.
     """
 
@@ -169,6 +169,7 @@ class TaskState(NamedTuple):
     gone: int
     skipped: int
     stashed: int
+    left: int
     failures: int
     refusals: int
     done: int
@@ -203,6 +204,7 @@ class Summary:
     gone: int
     skipped: int
     stashed: int
+    left: int
     next_due: datetime | None
     now: datetime
     sweeps: tuple[progress_reports.Sweep, ...] = ()
@@ -239,6 +241,7 @@ class Summary:
             "gone, by the website's answer (scrapy itemgraph worklist --gone)": self.gone,
             "skipped (scrapy itemgraph pages list --skipped)": self.skipped,
             "stashed (scrapy itemgraph pages list --stashed)": self.stashed,
+            "left when the spider closed its run (scrapy itemgraph pages list --left)": self.left,
         }
         found = [f"{counts.shown(number)} {why}" for why, number in left.items() if number > 0]
         lines.append("left: " + ("; ".join(found) if found else "nothing"))
@@ -325,7 +328,7 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
         blocked=blocked,
         later=total("delayed"),
         **{name: total(name) for name in ("given_up", "claimed", "failures", "lost")},
-        **{name: total(name) for name in ("refusals", "gone", "skipped", "stashed")},
+        **{name: total(name) for name in ("refusals", "gone", "skipped", "stashed", "left")},
         next_due=next_due(connection, [crawl_id]).get(crawl_id),
         now=connection.execute(NOW).scalar_one(),
         sweeps=tuple(progress_reports.sweeps(connection, crawl_id)),

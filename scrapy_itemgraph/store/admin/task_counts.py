@@ -120,7 +120,7 @@ RESULTS = {
 }
 SET_ASIDE = {
     name: _results(f"{_OF_TASK} AND r.hold = '{name}'", f"r.hold = '{name}'")
-    for name in ("skipped", "stashed")
+    for name in ("skipped", "stashed", "left")
 }
 
 # Of the failures of a pair (OFFSET 0): a planner might look through all refusals of its task.

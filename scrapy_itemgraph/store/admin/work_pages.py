@@ -39,6 +39,7 @@ class WorkState(StrEnum):
     GONE = "gone"
     SKIPPED = "skipped"
     STASHED = "stashed"
+    LEFT = "left"
 
 
 _COLUMNS = f"""i.name AS item, {PAGE}, t.name AS task, w.is_stale, w.nice, w.tries, w.deaths,

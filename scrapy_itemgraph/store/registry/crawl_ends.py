@@ -14,12 +14,13 @@ from sqlalchemy import text
 from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import awakening, crawl_events, queues
+from scrapy_itemgraph.store import awakening, crawl_events, notify, queues
 from scrapy_itemgraph.store.pruning import TRY_OWN_CRAWL
-from scrapy_itemgraph.store.registry import notices, runs
+from scrapy_itemgraph.store.registry import left_sweeps, notices, runs
 from scrapy_itemgraph.store.sql_conditions import ALL_OPEN_FAILURES, IS_READY, IS_STOPPED
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from typing import Any
 
     from sqlalchemy import Connection
@@ -63,7 +64,8 @@ LEFT = text(f"""
                 LIMIT :most) AS failures
             WHERE t.crawl_id = :crawl LIMIT :most) AS counted) AS failed,
         {_SET_ASIDE.format(hold="skipped")},
-        {_SET_ASIDE.format(hold="stashed")}
+        {_SET_ASIDE.format(hold="stashed")},
+        {_SET_ASIDE.format(hold="left")}
 """)  # noqa: S608 - our own condition
 
 IS_HELD = text("SELECT state IN ('paused', 'aborted') FROM crawls WHERE id = :crawl")
@@ -121,6 +123,31 @@ def finish(
     return True
 
 
+def close(
+    connection: Connection,
+    crawl_id: int,
+    number: int,
+    reason: str,
+    *,
+    worker_id: int,
+    incremental: Collection[str] | None,
+) -> bool:
+    """Note that the spider has closed a run, and with it the crawl; what it leaves is swept.
+
+    Pages of `incremental` callbacks (None: all) are not left: they wait for the next start. False
+    where the run was over already. Of a crawl that was paused or aborted meanwhile the run alone is
+    over.
+    """
+    crawl_events.lock_queue(connection)
+    if not runs.close(connection, crawl_id, number, reason):
+        return False
+    left_sweeps.open_(connection, crawl_id, number, incremental=incremental)
+    said = f"its spider closed the run: {reason}"
+    _end(connection, crawl_id, f"worker {worker_id}", said, run=number)
+    notify.tell_processes(connection, crawl_id)
+    return True
+
+
 def _park(connection: Connection, crawl_id: int) -> None:
     """Park the queues without work, so that who adds some wakes one."""
     live = list(connection.execute(LIVE_QUEUES, {"crawl": crawl_id}).scalars())
@@ -138,6 +165,7 @@ def _left(connection: Connection, crawl_id: int, kinds: list[int]) -> str | None
         f"failure{'' if row.failed == 1 else 's'} open": row.failed,
         "skipped": row.skipped,
         "stashed": row.stashed,
+        "left by the spider": row.left,
     }
     said = [f"{_number(count)} {what}" for what, count in parts.items() if count]
     return f"left: {', '.join(said)}" if said else None

@@ -18,7 +18,7 @@ from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.store import notify, slots
 from scrapy_itemgraph.store.crawl_events import lock_queue, note
-from scrapy_itemgraph.store.registry import crawl_starts, jobs, notices
+from scrapy_itemgraph.store.registry import crawl_starts, jobs, notices, runs
 from scrapy_itemgraph.tools.wording import closest, one_line
 
 if TYPE_CHECKING:
@@ -205,7 +205,10 @@ def change(
     """
     crawl = _own(connection, name)
     state, event = crawl_states.after(name, crawl.state, wanted)
-    requeue = wanted is crawl_states.Change.REVIVE and not keeps_place
+    is_revived = wanted is crawl_states.Change.REVIVE
+    if is_revived:
+        runs.end_continued(connection, crawl.id)
+    requeue = is_revived and not keeps_place
     put(connection, crawl.id, state, event, by=by, reason=reason, requeue=requeue)
     if state is State.ABORTED:
         notices.write(connection, crawl.id, Kind.ABORTED, crawl=name, reason=reason, by=by)

@@ -52,12 +52,16 @@ _LIVES = f"""EXISTS (
         WHERE p.crawl_id = due.crawl_id AND p.stopped_at IS NULL AND NOT {IS_SURELY_DEAD})"""
 
 # Whether results of a crawl fall due without becoming work: it has come to its end, and nobody
-# wants it kept fresh, or it ended so shortly ago that what falls due is gathered for its next run.
+# wants it kept fresh, or it ended so shortly ago that what falls due is gathered for its next run;
+# or work has opened its last run again.
 _RESTS = f"""EXISTS (
         SELECT FROM crawls c WHERE c.id = {{crawl}} AND c.state = 'finished'
             AND (NOT c.keeps_fresh OR EXISTS (
                 SELECT FROM runs r WHERE r.crawl_id = c.id AND r.number = c.run
-                    AND r.ended_at > now() - make_interval(secs => {RESTS_FOR}))))"""  # noqa: S608
+                    AND r.ended_at > now() - make_interval(secs => {RESTS_FOR}))))
+        OR EXISTS (
+            SELECT FROM crawls c JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
+            WHERE c.id = {{crawl}} AND NOT r.is_finished AND r.continued_at IS NOT NULL)"""  # noqa: S608
 
 # Crawls in which something is due and of which no worker lives; each part uses an index.
 UNATTENDED = text(f"""
@@ -74,7 +78,7 @@ UNATTENDED = text(f"""
         SELECT t.crawl_id FROM tasks t CROSS JOIN LATERAL (
             SELECT FROM results r
             WHERE r.task_id = t.id AND r.due_at <= (SELECT now()) LIMIT 1) AS first
-        WHERE NOT {_RESTS.format(crawl="t.crawl_id")}
+        WHERE NOT ({_RESTS.format(crawl="t.crawl_id")})
         UNION
         SELECT c.id FROM crawls c CROSS JOIN LATERAL (
             SELECT FROM work w
@@ -96,7 +100,8 @@ TRY_ATTEND = text("""
 # In a statement of its own, for a worker may have started before the locks were taken. The moment
 # is that of the transaction's start: results that fall due later are left to those who start.
 STILL_UNATTENDED = text(f"""
-    SELECT now() AS until, {_RESTS.format(crawl=":crawl")} AS rests
+    SELECT now() AS until, ({_RESTS.format(crawl=":crawl")}) AS rests,
+        EXISTS (SELECT FROM crawls c WHERE c.id = :crawl AND c.state = 'finished') AS has_ended
     FROM (SELECT CAST(:crawl AS int) AS crawl_id) AS due WHERE NOT {_LIVES}
 """)  # noqa: S608 - our own condition
 
@@ -116,7 +121,8 @@ class Lock(IntEnum):
 class Round:
     """For whom duties are done, and what came of it in one transaction.
 
-    `worker_id` is the worker that does them, 0 where it is none of the crawl. `until` is when
+    `worker_id` is the worker that does them, 0 where it is none of the crawl; `run` is its run.
+    `until` is when
     results must have fallen due that become work; None is now. `keeps` is how long scraped items
     are kept; None: for ever. `due` counts items looked at because results of theirs fell due,
     `attended` the crawls that nobody runs and that had something to do, `processes` all that live.
@@ -124,6 +130,7 @@ class Round:
 
     crawl_id: int = 0
     worker_id: int = 0
+    run: int = item_sweeps.ANY_RUN
     until: datetime | None = None
     keeps: timedelta | None = None
     taken_over: TakenOver | None = None
@@ -170,7 +177,9 @@ def _stage_results(connection: Connection, done: Round) -> bool:
 def _sweep(connection: Connection, done: Round) -> bool:
     # A worker whose crawl has rules needs what compiles them; another process may lack it.
     lacks = not done.worker_id and not rule_matching.is_available()
-    done.is_sweeping = item_sweeps.sweep(connection, done.crawl_id, leaves_rules=lacks)
+    done.is_sweeping = item_sweeps.sweep(
+        connection, done.crawl_id, leaves_rules=lacks, run=done.run
+    )
     return done.is_sweeping
 
 
@@ -223,6 +232,8 @@ def _attend(connection: Connection, crawl_id: int, done: Round) -> bool:
     done.crawl_id, done.until = crawl_id, row.until
     if not runs.settle(connection, crawl_id):
         do(connection, _OF_RESTING if row.rests else _OF_UNATTENDED, done)
+        if done.due and row.has_ended:  # what falls due begins another run
+            runs.end_continued(connection, crawl_id)
         if not done.has_more:
             return False
     done.attended += 1

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.store import failures, set_aside
 from scrapy_itemgraph.store.items import lock_items
-from scrapy_itemgraph.store.registry import rule_sweeps
+from scrapy_itemgraph.store.registry import left_sweeps, rule_sweeps
 from scrapy_itemgraph.store.registry.crawls import CRAWLS, OWN_ALL_CRAWLS, share_crawl
 from scrapy_itemgraph.store.sql_conditions import IS_HELD
 from scrapy_itemgraph.store.urls import marks
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 SWEEP_STEP = 100
+ANY_RUN = 2**31 - 1
 
 # Where a task's change shows: its own tags, and those of the tasks that depend on it.
 AFFECTED_TAGS = text("""
@@ -36,6 +37,7 @@ OPEN_SWEEP = text("""
 
 NEXT_SWEEP = text("""
     SELECT * FROM sweeps WHERE crawl_id = :crawl AND (:rules OR ruleset_id IS NULL)
+        AND (left_run IS NULL OR left_run < :run)
     ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
 
@@ -95,18 +97,29 @@ def open_sweep(
     connection.execute(OPEN_SWEEP, row)
 
 
-def sweep(connection: Connection, crawl_id: int, *, leaves_rules: bool = False) -> bool:
+def sweep(
+    connection: Connection,
+    crawl_id: int,
+    *,
+    leaves_rules: bool = False,
+    run: int = ANY_RUN,
+) -> bool:
     """Do one step of the crawl's first open sweep, or else free some of its stash.
 
-    Return whether there was something to do. Who cannot apply rules leaves them to others.
+    Return whether there was something to do. Who cannot apply rules leaves them to others. A worker
+    of a `run` leaves what that run left, as long as others are in it.
     """
     crawl = share_crawl(connection, crawl_id)
-    row = connection.execute(NEXT_SWEEP, {"crawl": crawl_id, "rules": not leaves_rules}).first()
+    asked = {"crawl": crawl_id, "rules": not leaves_rules, "run": run}
+    row = connection.execute(NEXT_SWEEP, asked).first()
     if row is None:
         pages = crawl.dripfeed
         return pages is not None and set_aside.drip(connection, crawl_id, pages)
     if row.ruleset_id is not None:
         rule_sweeps.step(connection, crawl_id, row)
+        return True
+    if row.left_run is not None:
+        left_sweeps.step(connection, crawl_id, row)
         return True
     step = {"crawl": crawl_id, "tags": row.tags, "after": row.after_item_id, "limit": SWEEP_STEP}
     items = list(connection.execute(SWEPT_ITEMS, step).scalars())

@@ -11,6 +11,8 @@ from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.tallies import added_up
 from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine, server_clock
+from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store.awakening import CONTINUE
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK
 from scrapy_itemgraph.store.set_aside import DRIPS
 from scrapy_itemgraph.store.sql_conditions import (
@@ -28,6 +30,7 @@ from scrapy_itemgraph.tools.wording import one_line
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
     from datetime import datetime
+    from typing import Any
 
     from sqlalchemy import Connection
 
@@ -39,7 +42,9 @@ LOCK_CRAWL = text("SELECT run, state FROM crawls WHERE id = :crawl FOR NO KEY UP
 
 # Whoever joins a run has its row, and so has whoever leaves it: one of the two sees the other.
 CURRENT = text("""
-    SELECT number, started_at, is_finished FROM runs WHERE crawl_id = :crawl AND number = :run
+    SELECT number, started_at, is_finished, is_closed,
+        continued_at IS NOT NULL AND NOT is_finished AS is_continued
+    FROM runs WHERE crawl_id = :crawl AND number = :run
     FOR NO KEY UPDATE
 """)
 
@@ -61,6 +66,7 @@ BEGIN = text("""
     INSERT INTO runs AS r (crawl_id, number, started_at) SELECT :crawl, run, now() FROM crawl
     ON CONFLICT (crawl_id, number) DO UPDATE SET
         started_at = excluded.started_at, ended_at = NULL, is_finished = false, reason = NULL,
+        is_closed = false, continued_at = NULL,
         error = NULL, pages = 0, items = 0, failures = 0, retried = 0, refused = 0, gone = 0,
         bytes = 0, statuses = '{}'
     RETURNING number, started_at
@@ -74,6 +80,32 @@ BEGAN_BY = text("""
 GO_ON = text("""
     UPDATE runs SET ended_at = NULL, reason = NULL
     WHERE crawl_id = :crawl AND number = :run AND ended_at IS NOT NULL
+""")
+
+MARK_CONTINUED = text("""
+    UPDATE runs SET continued_at = clock_timestamp() WHERE crawl_id = :crawl AND number = :run
+""")
+
+# The end of a run that work has opened again: who begins another one takes what it has not done.
+# Processes of it stop, as of a run that its spider has closed.
+END_CONTINUED = text("""
+    UPDATE runs r SET is_finished = true, is_closed = r.ended_at IS NULL,
+        ended_at = coalesce(r.ended_at, clock_timestamp()),
+        reason = coalesce(r.reason, 'superseded')
+    FROM crawls c
+    WHERE c.id = :crawl AND r.crawl_id = c.id AND r.number = c.run
+        AND NOT r.is_finished AND r.continued_at IS NOT NULL
+""")
+
+# A run that its spider closes is over, also while processes of it come to their end.
+CLOSE = text("""
+    UPDATE runs SET ended_at = clock_timestamp(), is_finished = true, is_closed = true,
+        reason = :reason
+    WHERE crawl_id = :crawl AND number = :run AND NOT is_finished
+""")
+
+CLOSED_FOR = text("""
+    SELECT reason FROM runs WHERE crawl_id = :crawl AND number = :run AND is_closed
 """)
 
 _HAS_STARTED = """EXISTS (SELECT FROM processes p JOIN workers w ON w.id = p.id
@@ -196,14 +228,20 @@ REMAINING = text(f"""
 
 
 class Run(NamedTuple):
-    """A run of a crawl: its number, from 1, when it began, and whether all of it was over then."""
+    """A run of a crawl: its number, from 1, when it began, and whether all of it was over then.
+
+    `is_continued`: it had come to its end, and work opened it again.
+    """
 
     number: int
     started_at: datetime
     is_over: bool = False
+    is_continued: bool = False
 
 
-def join(connection: Connection, crawl_id: int, *, for_queue: bool = False) -> Run:
+def join(
+    connection: Connection, crawl_id: int, *, for_queue: bool = False, continues: bool = False
+) -> Run:
     """Return the crawl's run: the one under way, or a new one if none is.
 
     One is under way while its work is not done, a worker lives, or no `start()` came to its end.
@@ -213,13 +251,23 @@ def join(connection: Connection, crawl_id: int, *, for_queue: bool = False) -> R
     A process `for_queue` is started by a runner, to go on with an active crawl: also with a run of
     which nothing is left, where those who did the last of it ended before they noted the end. Where
     others have brought the crawl to its end by now, the run that is over is returned.
+
+    One that `continues` opens the last run again, if that is over and something is outstanding;
+    with nothing outstanding that run is returned as over. A start by hand that does not ends a run
+    that was opened again, and begins another one.
     """
     crawl = connection.execute(LOCK_CRAWL, {"crawl": crawl_id}).one()
     here = {"crawl": crawl_id, "run": crawl.run}
     row = connection.execute(CURRENT, here).first()
     if for_queue and row is not None and row.is_finished and crawl.state == State.FINISHED:
         return Run(row.number, row.started_at, is_over=True)
-    if row is not None and not row.is_finished:
+    if row is not None and (row.is_closed or row.is_continued):
+        queues.wake_crawl(connection, crawl_id)  # parked with what its spider left
+    if continues:
+        return _continue(connection, crawl_id, row)
+    if row is not None and row.is_continued and not for_queue:
+        end_continued(connection, crawl_id)
+    elif row is not None and not row.is_finished:
         here["started_at"] = row.started_at
         engine.hot_path(connection)
         if (
@@ -229,9 +277,33 @@ def join(connection: Connection, crawl_id: int, *, for_queue: bool = False) -> R
             or connection.scalar(HAS_WORK, here)
         ):
             connection.execute(GO_ON, here)
-            return Run(row.number, row.started_at)
+            return Run(row.number, row.started_at, is_continued=row.is_continued)
         _settle(connection, crawl_id, row.number)
     return Run(*connection.execute(BEGIN, {"crawl": crawl_id}).one())
+
+
+def _continue(connection: Connection, crawl_id: int, row: Any) -> Run:
+    """Return the last run of a crawl, opened again, as it is if it goes on anyway, or as over."""
+    here = {"crawl": crawl_id}
+    engine.hot_path(connection)
+    has_work = connection.scalar(HAS_WORK, here)
+    if row is None:
+        if not has_work:
+            return Run(0, connection.execute(engine.NOW).scalar_one(), is_over=True)
+        row = connection.execute(BEGIN, here).one()
+        connection.execute(MARK_CONTINUED, {**here, "run": row.number})
+        return Run(row.number, row.started_at, is_continued=True)
+    if row.is_finished and not has_work:
+        return Run(row.number, row.started_at, is_over=True)
+    is_continued = row.is_continued or row.is_finished
+    connection.execute(CONTINUE, here)
+    connection.execute(GO_ON, {**here, "run": row.number})
+    return Run(row.number, row.started_at, is_continued=is_continued)
+
+
+def end_continued(connection: Connection, crawl_id: int) -> None:
+    """End a run that was opened again, so that the next start begins another one."""
+    connection.execute(END_CONTINUED, {"crawl": crawl_id})
 
 
 def settle(connection: Connection, crawl_id: int) -> bool:
@@ -250,6 +322,23 @@ def settle(connection: Connection, crawl_id: int) -> bool:
 def _settle(connection: Connection, crawl_id: int, number: int) -> bool:
     here = {"crawl": crawl_id, "run": number, "untrusted": server_clock.untrusted(connection)}
     return connection.execute(SETTLE, here).rowcount > 0
+
+
+def close(connection: Connection, crawl_id: int, number: int, reason: str) -> bool:
+    """Note that the spider has closed a run, so that it is over with work left.
+
+    False where it was over already.
+    """
+    connection.execute(LOCK_CRAWL, {"crawl": crawl_id})
+    here = {"crawl": crawl_id, "run": number, "reason": reason}
+    return connection.execute(CLOSE, here).rowcount > 0
+
+
+def closed_for(connection: Connection, crawl_id: int, number: int) -> str | None:
+    """Return why the spider has closed a run; None where it did not."""
+    here = {"crawl": crawl_id, "run": number}
+    reason: str | None = connection.execute(CLOSED_FOR, here).scalar()
+    return reason
 
 
 def began_by(

@@ -32,20 +32,29 @@ if TYPE_CHECKING:
 STEP = 50  # schedules, or crawls, of one transaction
 _LONGEST = 0.1  # seconds that one computes due times, for it has the queue's lock
 
-# Whether the crawl of a schedule `s` runs, or waits to. What is found of other tables is looked up,
+# Whether the crawl of a schedule `s` runs, or waits to. A process of a crawl at its end, which has
+# not exited yet, does not count. What is found of other tables is looked up,
 # and not joined: so whatever the statistics say, schedules are read in the order of their moments.
 _IS_BUSY = """(SELECT c.state = 'active' OR (
-                SELECT true FROM jobs j WHERE j.crawl_id = c.id AND j.ended_at IS NULL LIMIT 1
+                SELECT true FROM jobs j WHERE j.crawl_id = c.id AND j.ended_at IS NULL
+                    AND (j.state = 'pending' OR c.state <> 'finished') LIMIT 1
             ) IS NOT NULL
             FROM crawls c WHERE c.id = s.crawl_id)"""
 
-# A schedule whose runs wait for each other stays due while its crawl is busy.
+# Whether the crawl of a schedule `s` goes on with a run that work has opened again.
+_IS_CONTINUED = """(SELECT true FROM crawls c JOIN runs r ON r.crawl_id = c.id AND r.number = c.run
+            WHERE c.id = s.crawl_id AND NOT r.is_finished AND r.continued_at IS NOT NULL
+            ) IS NOT NULL"""
+
+# A schedule whose runs wait for each other stays due while its crawl is busy; and any one, while
+# that goes on with its last run.
 _IS_DUE = f"""s.is_enabled AND s.next_at <= :now
-        AND NOT ((s.overlap = 'queue' OR s.catch_up = 'all') AND {_IS_BUSY})"""
+        AND NOT ((s.overlap = 'queue' OR s.catch_up = 'all' OR {_IS_CONTINUED}) AND {_IS_BUSY})"""
 
 DUE = text(f"""
     SELECT s.id, s.crawl_id, (SELECT c.name FROM crawls c WHERE c.id = s.crawl_id) AS crawl,
         (SELECT c.state FROM crawls c WHERE c.id = s.crawl_id) AS state, {_IS_BUSY} AS is_busy,
+        {_IS_CONTINUED} AS is_continued,
         s.kind, s.spec, s.time_zone, s.starts_at, s.catch_up, s.overlap, s.grace, s.jitter,
         s.next_at
     FROM schedules s
@@ -165,7 +174,7 @@ def _steps(rows: Sequence[Any], now: datetime) -> list[_Step]:
         if steps and time.monotonic() > until:
             break
         is_busy = row.is_busy or row.crawl_id in busy
-        waits = row.overlap == Overlap.QUEUE or row.catch_up == CatchUp.ALL
+        waits = row.overlap == Overlap.QUEUE or row.catch_up == CatchUp.ALL or row.is_continued
         if is_busy and waits:
             continue  # it stays due
         step = _step(row, now, is_busy=is_busy)

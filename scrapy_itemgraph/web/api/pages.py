@@ -41,6 +41,12 @@ def unstash(graph: CrawlGraph, _: Operator, given: bodies.Freeing) -> Response:
     return answer({"pages": _free(graph, Hold.STASHED, given)})
 
 
+@router.post("/pages/unleave", response_model=models.SetAside)
+def unleave(graph: CrawlGraph, _: Operator, given: bodies.Freeing) -> Response:
+    """Free pages that were left when the spider closed its run."""
+    return answer({"pages": _free(graph, Hold.LEFT, given)})
+
+
 @router.post("/pages/tries", response_model=models.Attempts)
 def tries(graph: CrawlGraph, _: Operator, given: bodies.MoreAttempts) -> Response:
     """Give a page more attempts, whatever its task says; open failures of it are handled."""

@@ -32,6 +32,7 @@ class WorkState(StrEnum):
     GONE = "gone"
     SKIPPED = "skipped"
     STASHED = "stashed"
+    LEFT = "left"
 
 
 AfterWork = Annotated[str, Query(description="what the `Link` of the page before has")]

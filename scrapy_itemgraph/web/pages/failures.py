@@ -15,6 +15,7 @@ from starlette.responses import Response
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import counts, documents, moments, next_commands
+from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.failure_filters import FailureFilters
 from scrapy_itemgraph.store import open_failures
 from scrapy_itemgraph.store.admin import failure_groups
@@ -254,10 +255,14 @@ def handle(request: Request, _: Operator, graph: CrawlGraph, form: Fields) -> Re
 def _next(graph: ItemGraph) -> str:
     """Return what a person types so that what was freed runs, unless it runs by itself."""
     start = graph.crawls.next_start()
-    if start is None or start.is_running or start.state is not None:
+    if start is None or start.is_running:
         return ""
-    settings = [next_commands.KEEPS_DONE] if start.is_new_run and start.has_no_ttl else []
-    return f" Next: {next_commands.crawl(start.spider, start.arguments, *settings)}"
+    if start.state is not None:
+        is_awake = start.state == State.ACTIVE and not start.is_new_run
+        return f" Run {start.run} goes on: {start.cost} to fetch." if is_awake else ""
+    settings = [next_commands.CONTINUES] if start.is_new_run and start.has_no_ttl else []
+    typed = next_commands.crawl(start.spider, start.arguments, *settings)
+    return f" Next: {typed} ({start.cost} to fetch)"
 
 
 @router.post("/crawls/{crawl:segment}/unhandle", name="unhandle")

@@ -76,6 +76,7 @@ SIGNS = {
     "ended": "held",
     "skipped": "held",
     "stashed": "held",
+    "left": "held",
     "failed": "bad",
     "died": "bad",
     "stalled": "bad",

@@ -87,8 +87,8 @@ def _drawn(tasks: Sequence[TaskState], root: str, crawl: str) -> drawing.Drawing
             lines.append(f"✕ {counts.shown(task.failed)} failed")
         if task.gone:
             lines.append(f"{counts.shown(task.gone)} gone")
-        if task.skipped or task.stashed:
-            aside = counts.total([task.skipped, task.stashed])
+        if task.skipped or task.stashed or task.left:
+            aside = counts.total([task.skipped, task.stashed, task.left])
             lines.append(f"{counts.shown(aside)} set aside")
         if not task.is_enabled:
             lines.append("▲ disabled")

@@ -29,6 +29,7 @@ _STATES = {
     "gone": "gone",
     "skipped": "skipped",
     "stashed": "stashed",
+    "left": "left",
 }
 _WORDS = {**_STATES, "held": "held"}
 
@@ -131,7 +132,7 @@ def _hold(given: str) -> Hold:
     try:
         return Hold(given)
     except ValueError:
-        raise OperationError(f"pages are skipped or stashed, and not {given!r:.40}") from None
+        raise OperationError(f"pages are skipped, stashed or left, and not {given!r:.40}") from None
 
 
 def _shown(graph: ItemGraph, name: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from scrapy_itemgraph.graph import WorkerGraph
     from scrapy_itemgraph.worker.downloads.engine_requests import EngineRequests
@@ -87,6 +87,28 @@ class NoWorkLeft:
             "ITEMGRAPH_CALLBACKS), a ttl, scrapy itemgraph expire ID, or for all of it scrapy "
             "itemgraph restart CRAWL; to add work: seeds, or scrapy itemgraph add",
             extra={"action": "idle"},
+        )
+
+
+async def warn_of_fresh_lists(graph: WorkerGraph, incremental: Collection[str] | None) -> None:
+    """Warn of a run that found nothing since its lists are fresh for ever, and say what helps.
+
+    `incremental` are the callbacks whose pages stay done from run to run; None: all.
+    """
+    if graph.run.number < 2 or incremental == []:  # noqa: PLR2004 - the first one has all to find
+        return
+    found = await graph.reads.fresh_lists(graph.run.number)
+    names = [one for one in found if incremental is None or one in incremental]
+    if names:
+        options = ", ".join(f'"{name}": {{"ttl": "1h"}}' for name in names)
+        logger.warning(
+            "This run found nothing new: pages of %s yield requests alone, are done, and never "
+            "fetched again. Where new links appear on them, give them a time to live: "
+            "ITEMGRAPH_CALLBACKS = {%s}. What is done already gets it at the next start and by %s",
+            ", ".join(names),
+            options,
+            "; ".join(f"scrapy itemgraph set-ttl --task {name} --recompute" for name in names),
+            extra={"action": "fresh_lists"},
         )
 
 

@@ -197,6 +197,7 @@ class Execution:
     allow_failure: bool = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     is_login: bool = False
+    closes_spider: bool = False  # its page is done, though its requests may never be asked
     is_in_flight: bool = False  # the database knows that the engine may begin it
     seen: set[bytes] = field(default_factory=set)
     limits: tuple[int, ...] = ()  # those of its task, by number
@@ -345,7 +346,8 @@ class Execution:
 
     def release(self) -> None:
         """Give the work back as if it had never been started, unless its end is known."""
-        self._settle(Outcome.RELEASED, None)
+        if not self.closes_spider:
+            self._settle(Outcome.RELEASED, None)
 
     def changeset(self) -> Changeset:
         """Return what this execution wants changed."""

@@ -40,7 +40,8 @@ class RequestOperations:
     """Makes the operations that store requests.
 
     `incremental` are the callbacks whose pages a new run does not fetch again; None: all. With
-    `frees_gone` a new run asks pages of these again that were gone, where a page links to them.
+    `frees_gone` a new run asks pages of these again that were gone, where a page links to them; and
+    in any case those that a spider has left, closing its run.
     """
 
     graph: WorkerGraph
@@ -86,7 +87,8 @@ class RequestOperations:
         name = self.callbacks.name_of(request)
         task = self.callbacks.meet(name, self.graph.callbacks.names)
         again = self._again(request, name) if identity.again is None else identity.again
-        only_gone = again is None and self.frees_gone and self.graph.run.number > 1
+        run = self.graph.run
+        only_gone = again is None and (run.has_left or (self.frees_gone and run.number > 1))
         return EnqueueRequest(
             id=identity.name,
             tags=(tasks.callback_tag(task),),

@@ -181,13 +181,26 @@ class SpiderOutput:
         return self.gate.is_closed
 
     def broke(self, leg: Leg, error: BaseException, response: Response | None = None) -> None:
-        """Take note that a callback, an errback or a pipeline raised an error, at a response."""
+        """Take note that a callback or an errback raised an error, at a response.
+
+        CloseSpider is none: the page is done with what it yielded, or failed as its errback heard.
+        """
         execution = leg.execution
-        if isinstance(error, CloseSpider | DatabaseUnavailableError):
+        if isinstance(error, CloseSpider):
+            execution.closes_spider = True
+            if leg.failure is not None:
+                self._settle(leg, *leg.failure)
+        elif isinstance(error, DatabaseUnavailableError):
             execution.release()
         elif isinstance(error, SessionExpired):
             self.logins.expired(leg, error)
-        elif execution.error is None:
+        else:
+            self.failed_by(leg, error, response)
+
+    def failed_by(self, leg: Leg, error: BaseException, response: Response | None = None) -> None:
+        """Take note of an error that fails its execution, whatever it is: of a pipeline, say."""
+        execution = leg.execution
+        if execution.error is None:
             snippet = responses.snippet(response, self.most_of_snippet)
             status = None if response is None else response.status
             self.active.fail(execution, error, url=_url(leg), snippet=snippet, status=status)
@@ -307,6 +320,8 @@ class SpiderOutput:
             result = errback(failure)
         except Exception as raised:
             self.broke(leg, raised)
+            if isinstance(raised, CloseSpider):
+                self._settle(leg, verdict.outcome, error)
             raise
         if isinstance(result, Failure):
             self._settle(leg, verdict.outcome, error)

@@ -109,6 +109,9 @@ def test_neither_strays_nor_another_middleware_hold_work_up(project):
 def test_what_two_workers_died_on_runs_alone(project):
     """While a suspect runs, its worker claims nothing else, also when there is something."""
     project.write("""
+    from scrapy_itemgraph import exceptions
+
+
     class S(scrapy.Spider):
         name = "s"
 
@@ -120,7 +123,9 @@ def test_what_two_workers_died_on_runs_alone(project):
         @task(tags=["suspect"])
         async def parse_suspect(self, response, item):
             if not hasattr(self, "go"):
-                raise CloseSpider("enough")
+                engine = self.crawler.engine
+                self.closing = asyncio.ensure_future(engine.close_spider_async(reason="enough"))
+                raise exceptions.DatabaseUnavailableError("given back")
             self.logger.info("SUSPECT BEGINS")
             await asyncio.sleep(4)
             self.logger.info("SUSPECT ENDS")

@@ -71,7 +71,7 @@ class S(scrapy.Spider):
 
 
 def test_a_crawl_closed_by_a_limit_goes_on_where_it_was(project, site):
-    """CLOSESPIDER_PAGECOUNT again and again: each page once, the start request too."""
+    """CLOSESPIDER_PAGECOUNT again and again: each page once, and a start that goes on says so."""
     project.write(TREE.replace("< 40", "< 60"), "CONCURRENT_REQUESTS = 4")
 
     limited = [project.crawl("-s", "CLOSESPIDER_PAGECOUNT=12") for _ in range(2)]
@@ -80,6 +80,9 @@ def test_a_crawl_closed_by_a_limit_goes_on_where_it_was(project, site):
     assert [run.stats["reason"] for run in limited] == ["closespider_pagecount"] * 2
     assert last.stats["reason"] == "finished", last.log
     assert site.hits == {f"/page/{n}": 1 for n in range(60)}
+    lines = ["a new crawl of the site" in run.log for run in (*limited, last)]
+    assert lines == [True, False, False]
+    assert ["resuming: " in run.log for run in (*limited, last)] == [False, True, True]
 
 
 GATES = """

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import sqlalchemy as sa
 from support import queued, sites
-from support.projects import kill, until
+from support.projects import Project, kill, until
 
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store.admin import crawl_changes
@@ -79,6 +79,55 @@ def test_with_a_ttl_of_never_a_second_run_has_what_is_new(project, site):
     new = set(pages(project)) - set(before)
     assert new == {"/page/10", "/page/11"}
     assert set(pages(project)) - new <= {"/page/0", "/page/home"}
+
+
+SET_TTL = ("itemgraph", "set-ttl", "--task", "_parse_sitemap", "--recompute")
+SITEMAPS = """
+class S(scrapy.spiders.SitemapSpider):
+    name = "s"
+    sitemap_urls = [SITE + "/sitemap/index"]
+
+    def parse(self, response):
+        yield {"url": response.url}
+"""
+
+
+class Sitemaps(sites.Site):
+    """A sitemap index with one sitemap, which has as many pages as `pages` says."""
+
+    pages = 3
+
+    def answer(self, target):
+        status, headers, body = super().answer(target)
+        if not target.startswith("/sitemap/"):
+            return status, headers, body
+        kind, entry = ("sitemapindex", "sitemap") if target.endswith("index") else ("urlset", "url")
+        paths = ["/sitemap/1"]
+        if kind == "urlset":
+            paths = [f"/page/{n}" for n in range(self.pages)]
+        xmlns = "http://www.sitemaps.org/schemas/sitemap/0.9"
+        inner = "".join(f"<{entry}><loc>{self.url}{path}</loc></{entry}>" for path in paths)
+        document = f'<?xml version="1.0"?><{kind} xmlns="{xmlns}">{inner}</{kind}>'
+        return 200, {"Content-Type": "application/xml"}, document.encode()
+
+
+def test_a_run_that_finds_nothing_for_its_lists_are_fresh_for_ever_says_so(tmp_path, database):
+    """A SitemapSpider with a default ttl of never: the warning names the callback, and its cure."""
+    with sites.site(Sitemaps) as site:
+        project = Project(tmp_path, database, site.url).write(SITEMAPS, NEVER)
+        first = project.crawl()
+        site.pages = 4
+        second = project.crawl()
+        cure = 'ITEMGRAPH_CALLBACKS = {"_parse_sitemap": {"ttl": "1h"}}'
+        assert "found nothing new" not in first.log
+        assert "/page/3" not in site.hits
+        assert cure in second.log
+        project.write(SITEMAPS, NEVER + cure.replace("1h", "1s"))
+        project.crawl()
+        assert project.scrapy(*SET_TTL).code == 0
+        last = project.crawl()
+        assert "/page/3" in site.hits, last.log
+        assert "found nothing new" not in last.log
 
 
 def test_a_ttl_of_one_callback_makes_its_pages_incremental(project, site):

@@ -65,6 +65,9 @@ def test_a_page_that_kills_its_process_is_the_only_one_given_up(project):
 
 
 BESIDE = """
+from scrapy_itemgraph import exceptions
+
+
 class S(scrapy.Spider):
     name = "s"
     active = done = 0
@@ -78,7 +81,9 @@ class S(scrapy.Spider):
     @task(tags=["page"])
     async def parse(self, response, item):
         if not hasattr(self, "go"):
-            raise CloseSpider("enough")
+            engine = self.crawler.engine
+            self.closing = asyncio.ensure_future(engine.close_spider_async(reason="enough"))
+            raise exceptions.DatabaseUnavailableError("given back")
         before = self.active
         self.active += 1
         await asyncio.sleep(0.2 if item.id.startswith("SUSPECT") else 0.02)

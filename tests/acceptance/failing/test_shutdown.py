@@ -90,8 +90,8 @@ def test_two_interrupts_leave_the_work_to_the_next_run(project, site):
     assert again.stats["elapsed_time_seconds"] < 20
 
 
-def test_close_spider_in_a_callback_releases_its_work(project):
-    """CloseSpider commits nothing of its execution, which runs again at the next start."""
+def test_close_spider_in_a_callback_of_a_task_ends_its_page_well(project):
+    """What the execution yielded is committed, and the next start has nothing of it to do again."""
     spider = """
     class S(scrapy.Spider):
         name = "s"
@@ -110,12 +110,12 @@ def test_close_spider_in_a_callback_releases_its_work(project):
     run = project.crawl()
 
     assert run.stats["reason"] == "enough"
-    assert project.outcomes() == {"PAGE": ["released"]}
-    assert "done" not in project.data()["PAGE"]
+    assert project.outcomes() == {"PAGE": ["ok"]}
+    assert project.data()["PAGE"]["done"] is True
 
     project.crawl("-a", "go=1")
 
-    assert project.outcomes() == {"PAGE": ["released", "ok"]}
+    assert project.outcomes() == {"PAGE": ["ok"]}
 
 
 @pytest.mark.edge
@@ -233,3 +233,33 @@ def test_what_is_downloaded_after_the_end_goes_through(project, site):
     assert run.code == 0, run.log
     assert run.stats["reason"] == "finished", run.log
     assert site.hits["/bye"] == 1
+
+
+ENDLESS = """
+class S(scrapy.Spider):
+    name = "s"
+    custom_settings = {"CLOSESPIDER_TIMEOUT": 1}
+
+    async def start(self):
+        for n in range(10**9):
+            slot = self.crawler.engine._slot
+            if slot is None or slot.closing is not None:
+                self.crawler.stats.inc_value("yielded_while_closing")
+            yield scrapy.Request(f"{SITE}/page/{n}")
+            PAUSE
+
+    def parse(self, response):
+        pass
+"""
+
+
+@pytest.mark.parametrize("pause", ["await asyncio.sleep(0.001)", "pass"])
+def test_closing_stops_a_start_without_end(project, site, pause):
+    """CLOSESPIDER_TIMEOUT: `start()` is asked for no more, whether it awaits or never does."""
+    project.write(ENDLESS.replace("PAUSE", pause), "DOWNLOAD_DELAY = 0.05\n")
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "closespider_timeout", run.log
+    assert run.stats.get("yielded_while_closing", 0) <= 2
+    assert project.rows("SELECT is_finished FROM runs") == [(False,)]

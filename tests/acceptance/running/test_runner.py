@@ -106,7 +106,7 @@ def test_processes_end_as_they_do_and_crawls_go_on_or_not(project, site, monkeyp
     assert states == [
         ("well", "finished", None),
         ("exit", "active", True),
-        ("close", "paused", None),
+        ("close", "finished", None),
         ("refused", "paused", True),
     ]
     assert project.rows("SELECT count(*) FROM places WHERE job_id IS NOT NULL") == [(0,)]

@@ -300,7 +300,7 @@ def test_a_number_finds_its_crawl(scrapy, failing):
 @pytest.mark.parametrize(
     ("is_finished", "settings", "said"),
     [
-        (True, {}, "scrapy crawl shop -a tag=love -s ITEMGRAPH_DEFAULT_TTL=never"),
+        (True, {}, "scrapy crawl shop -a tag=love -s ITEMGRAPH_CONTINUE=True"),
         (True, {"ITEMGRAPH_DEFAULT_TTL": "7d"}, "scrapy crawl shop -a tag=love"),
         (True, {"ITEMGRAPH_CALLBACKS": {"list": {"ttl": "1d"}}}, "scrapy crawl shop -a tag=love"),
         (False, {}, "scrapy crawl shop -a tag=love"),

@@ -255,7 +255,7 @@ def test_what_was_freed_or_made_stale_says_what_runs_it(scrapy, crawl):
     for name in "AD":
         crawl.done(name)
     crawl.end(crawl.claimed("B"), outcome=Outcome.GONE, error=NOT_FOUND)
-    start = ["next", "  scrapy crawl shop -s ITEMGRAPH_DEFAULT_TTL=never"]
+    start = ["next", "  scrapy crawl shop -s ITEMGRAPH_CONTINUE=True"]
 
     by_worker = scrapy("expire", "A").out
     crawl.connection.exec_driver_sql("UPDATE processes SET stopped_at = now()")

@@ -95,6 +95,21 @@ def test_a_crawl_at_its_end_begins_another_run_when_it_is_due(scheduled):
     assert found.missed == 0
 
 
+def test_a_process_of_a_finished_crawl_that_has_not_exited_skips_no_start(scheduled):
+    """The crawl is at its end, and its last process takes a while to exit: the next run waits."""
+    scheduled.add()
+    scheduled.pass_by(hours=6)
+    scheduled.start()
+    scheduled.run("UPDATE jobs SET state = 'running', started_at = now()")
+    scheduled.run("UPDATE crawls SET state = 'finished'")
+    scheduled.pass_by(hours=6)
+
+    scheduled.start()
+
+    assert scheduled.jobs() == [("running", None), ("pending", None)]
+    assert scheduled.state() == "active"
+
+
 @pytest.mark.parametrize(
     ("catch_up", "runs", "missed"),
     [(CatchUp.ONE, 1, 11), (CatchUp.NONE, 0, 12), (CatchUp.ALL, 12, 0)],

@@ -259,14 +259,16 @@ def test_what_a_task_may_not_yield_is_named():
     asyncio.run(scrape())
 
 
-def test_close_spider_gives_the_work_back():
-    """It is no failure of the page that raised it."""
+def test_a_page_that_closes_the_spider_is_done():
+    """CloseSpider is no failure of the page that raised it, which keeps what it yielded."""
 
     async def scrape() -> None:
         one = Scrape()
         with pytest.raises(CloseSpider):
             await one.take(CHANGE, CloseSpider("enough"))
-        assert one.execution.outcome is Outcome.RELEASED
+        one.execution.release()
+        assert one.execution.outcome is Outcome.OK
+        assert one.execution.operations == [CHANGE]
 
     asyncio.run(scrape())
 
