@@ -49,7 +49,8 @@ WAITING = text("""
 # one in this run, should work open it again. A request's own time to live stands in its data.
 HOLD = text("""
     INSERT INTO results (item_id, task_id, task_version, is_successful, created_at, run, hold)
-    SELECT w.item_id, t.id, t.version, false, clock_timestamp(), greatest(:run - 1, 0), 'left'
+    SELECT w.item_id, t.id, t.version, false, clock_timestamp(),
+        greatest(CAST(:run AS int), 1) - 1, 'left'
     FROM unnest(CAST(:items AS bigint[])) AS given(id)
     JOIN items i ON i.id = given.id AND strpos(CAST(i.data AS text), '"itemgraph_ttl"') = 0
     CROSS JOIN LATERAL (

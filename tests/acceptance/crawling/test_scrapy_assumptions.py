@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import scrapy
 from scrapy import Request, Spider
+from scrapy.dupefilters import RFPDupeFilter
 from scrapy.extensions import feedexport
 from scrapy.http import HtmlResponse, Response
 from scrapy.http.cookies import CookieJar
@@ -244,6 +245,72 @@ def test_scrapy_calls_what_takes_the_place_of_its_methods(project):
         ("outputs", "whole", 0, "HtmlResponse"),
         ("scrape", "whole", 0, "HtmlResponse"),
     ]
+
+
+CLOSES = """
+import scrapy
+
+from scrapy_itemgraph.worker import scrapy_internals
+
+
+class Closes:
+    def __init__(self, crawler):
+        self.crawler = crawler
+        crawler.signals.connect(self.opened, signal=scrapy.signals.spider_opened)
+
+    @classmethod
+    def from_crawler(cls, crawler):
+        return cls(crawler)
+
+    def opened(self):
+        engine = self.crawler.engine
+
+        def begins(reason, caller):
+            self.crawler.spider.logger.info("HEARD %s %s", reason, caller is not None)
+            scrapy_internals.cancel_start(engine)
+
+        scrapy_internals.before_closing(engine, begins)
+"""
+
+
+def test_who_closes_the_spider_is_heard_and_a_start_without_end_is_stopped(project):
+    """Before anything of the spider is closed, with the frame of the caller."""
+    project.write(
+        """
+        class S(scrapy.Spider):
+            name = "s"
+            custom_settings = {"CLOSESPIDER_TIMEOUT": 1}
+
+            async def start(self):
+                try:
+                    while True:
+                        await asyncio.sleep(0.01)
+                    yield
+                finally:
+                    self.logger.info("STOPPED")
+        """,
+        """
+        ITEMGRAPH_ENABLED = False
+        EXTENSIONS = {"proj.closes.Closes": 0, "proj.stats.DumpStats": 0}
+        """,
+        closes=CLOSES,
+    )
+
+    run = project.crawl()
+
+    assert run.stats["reason"] == "closespider_timeout", run.log
+    assert run.log.index("HEARD closespider_timeout True") < run.log.index("STOPPED")
+
+
+def test_the_set_of_a_duplicates_filter_is_emptied():
+    """What it had seen it takes for new again."""
+    dupefilter = RFPDupeFilter()
+    assert not dupefilter.request_seen(Request(URL))
+    assert dupefilter.request_seen(Request(URL))
+
+    assert scrapy_internals.emptied_fingerprints(dupefilter) == set()
+
+    assert not dupefilter.request_seen(Request(URL))
 
 
 LOOKS = """

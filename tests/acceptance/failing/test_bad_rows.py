@@ -28,7 +28,6 @@ class S(scrapy.Spider):
 
     async def start(self):
         yield scrapy.Request(SITE + "/page/start", self.page)
-        yield scrapy.Request(SITE + "/page/odd/start", self.page)
 
     @task(tags=["page"])
     def t_page(self, response, item):

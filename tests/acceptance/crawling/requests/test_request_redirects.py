@@ -71,7 +71,7 @@ def test_a_redirect_to_a_page_that_was_seen_is_dropped(run, project, site):
     assert site.hits == {"/page/1": 1, "/page/2": 1, "/redirect?to=/page/2": 1}
     assert run.stats["item_scraped_count"] == 1
     assert run.log.count("DROPPED /page/2.") == 1
-    assert project.request_outcomes()["/redirect?to=/page/2"] == ["ok"]
+    assert project.request_outcomes()["/redirect?to=/page/2"] == ["known"]
     assert project.errors() == []
 
 
