@@ -233,6 +233,6 @@ def test_urls_that_come_to_the_wrong_port_are_not_stored(served):
         assert len(wrong.put(discovered(A, crawl="W"))) == 1
         with pytest.raises(grpc.RpcError) as ended:
             wrong.put(discovered(A + "x" * 300, crawl="W"))
-    assert ended.value.code() is grpc.StatusCode.INTERNAL
+    assert ended.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert list(served.client.ask("ListCrawls").values) == []
     assert "Not stored, and acked as SKIPPED: 1 URL " in served.stop()[1]

@@ -159,7 +159,7 @@ def test_append_and_overwrite(export, keep, tmp_path):
         (["-o", "out.txt"], "'txt'"),
         (["-o", "-"], "FORMAT"),
         (["-o", "gopher://a/b.jl"], "FEED_STORAGES has no 'gopher'"),
-        (["-o", "out-%(nobody)s.jl"], "%(nobody)s is not known; there are name, time"),
+        (["-o", "out-%(nobody)s.jl"], "%(nobody)s is not known; there are name, crawl, time"),
         (["-o", "out.jl", "--since", "yesterday"], "'yesterday' is no moment"),
         (["-o", "out.jl", "--since", "-1d"], "--since"),
         (["-o", "out.jl", "extra"], "unexpected argument 'extra'"),
