@@ -214,10 +214,14 @@ class Transactions:
                 await asyncio.sleep(engines.START_PAUSE)
 
     async def _answer(self, function: Callable[[Connection], T], *, hot: bool = False) -> T:
-        """Run a function once, and say it where the database answers again."""
+        """Run a function once, and say it where the database answers again.
+
+        The answer to a question from before the outage does not tell that it is over.
+        """
+        was_cut_off = self._is_cut_off
         with errors.translated(self.engine.url):
             answer = await self.once(function, hot=hot)
-        if self._is_cut_off:
+        if was_cut_off and self._is_cut_off:
             self._is_cut_off = False
             self._answers.set()
             logger.info("The database answers again", extra={"action": "database_back"})
