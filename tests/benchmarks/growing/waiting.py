@@ -94,7 +94,9 @@ class Waiting:
             crowd = self.graph.upkeep.crowd
             self.pace.claimed(len(self.ready), self.handed_out, now, ran_dry=ran_dry, crowd=crowd)
             if not result.claims:
-                await self.graph.news.wait(POLL * self.graph.upkeep.crowd)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL * self.graph.upkeep.crowd):
+                        await self.graph.news.wait()
 
     def in_flight(self) -> InFlight:
         """Return what this worker has begun, and how much more it begins at once."""

@@ -341,10 +341,10 @@ def test_news_of_the_crawl_ends_a_wait(crawl, database):
 
     async def run() -> None:
         async with opened(database) as graph:
-            await graph.news.wait(3600)  # there may have been news before it listened
+            await graph.news.wait()  # there may have been news before it listened
             claims = await claimed(graph, 1)
             assert await claimed(graph, 1) == []  # parks the queue
-            waiting = asyncio.ensure_future(graph.news.wait(3600))
+            waiting = asyncio.ensure_future(graph.news.wait())
             waiting.add_done_callback(lambda _: order.append("woken"))
             await asyncio.to_thread(tell, crawl.id + 1)
             assert not graph.news._of_crawl.is_there
@@ -371,11 +371,11 @@ def test_who_could_not_listen_for_a_while_looks_again(crawl, database, monkeypat
 
     async def run() -> None:
         async with opened(database) as graph:
-            await graph.news.wait(3600)
+            await graph.news.wait()
             assert await graph.news.wait_for_own(3600)
             ear = graph.process.session._driver.info.backend_pid
             await asyncio.to_thread(crawl.rows, cut, pid=ear)
-            await graph.news.wait(3600)
+            await graph.news.wait()
             assert await graph.news.wait_for_own(3600)
             assert graph.process.session._driver.info.backend_pid != ear
 
@@ -388,10 +388,10 @@ def test_of_many_workers_each_is_woken_now_and_then_only(crawl, database, monkey
 
     async def run() -> None:
         async with opened(database) as graph:
-            await graph.news.wait(3600)  # as it begins to listen
+            await graph.news.wait()  # as it begins to listen
             graph.upkeep.workers = 64
             monkeypatch.setattr("random.random", lambda: chances.pop(0))
-            waiting = asyncio.ensure_future(graph.news.wait(3600))
+            waiting = asyncio.ensure_future(graph.news.wait())
             for left in (2, 1):
                 graph.news._of_crawl.tell()
                 await until_async(lambda left=left: len(chances) == left)
@@ -410,8 +410,6 @@ def test_a_wait_without_news_ends_by_itself(crawl, database):
         async with opened(database) as graph:
             assert await graph.news.wait_for_own(3600)  # as it begins to listen
             assert not await graph.news.wait_for_own(0.001)
-            await graph.news.wait(0.001)
-            await graph.news.wait(0.001)
 
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 

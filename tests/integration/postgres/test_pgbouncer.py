@@ -101,8 +101,8 @@ def test_news_of_others_work_come_through_in_session_mode(engine, database):
             settings, crawl="books", spider="spider", tasks=discover(Books)
         )
         try:
-            await graph.news.wait(3600)  # there may have been news before it listened
-            waiting = asyncio.ensure_future(graph.news.wait(3600))
+            await graph.news.wait()  # there may have been news before it listened
+            waiting = asyncio.ensure_future(graph.news.wait())
             await asyncio.wait([waiting], timeout=0.1)
             assert not waiting.done(), "it woke before there was news"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from support import races
@@ -28,6 +29,7 @@ from scrapy_itemgraph.model.limits import LOOKAHEAD, SlotFeedback, SlotTerms, Te
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.work import ClaimBudget
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres.pipelining import PipelinedConnection
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store.admin import limit_changes
@@ -198,14 +200,21 @@ def test_a_claim_that_is_undone_leaves_no_limits(crawl, other):
 
 
 @pytest.mark.parametrize("terms", [SECOND, Terms(concurrency=1)])
-def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database, terms):
+def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(
+    database, terms, monkeypatch
+):
     """The second try claims what the first one did, though that had taken the slot."""
+    commit = PipelinedConnection.commit
     lost = []
 
     def lose(connection) -> None:
-        connection.connection.dbapi_connection.commit()
+        commit(connection)
         lost.append(connection)
-        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+        monkeypatch.undo()
+        gone = psycopg.OperationalError("the connection is lost")
+        raise sa.exc.DBAPIError.instance(
+            None, None, gone, psycopg.Error, connection_invalidated=True
+        )
 
     async def run():
         found = tasks.discover(Shop)
@@ -216,9 +225,7 @@ def test_a_claim_whose_answer_was_lost_takes_its_work_and_limits_again(database,
                 [CreateItem("A", tags=["page"], data={"url": "http://a.example/"})]
             )
             budget = ClaimBudget(most=1, slot_terms=SlotTerms(terms))
-            sa.event.listen(
-                graph.connections.transactions.engine.sync_engine, "commit", lose, once=True
-            )
+            monkeypatch.setattr(PipelinedConnection, "commit", lose)
             result = await graph.claims.claim(budget)
             return [one.item.id for one in result.claims], [one.units for one in result.grants]
         finally:
