@@ -16,7 +16,6 @@ from conftest import new_database
 from support import servers, sites
 from support.projects import Project, kill
 
-ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 PAGES = 401
 LONGEST = 3600.0  # seconds of a run
 BEFORE_THE_KILL = 100
@@ -63,7 +62,8 @@ def killed_and_again(project: Project, settings: str) -> tuple[int, int]:
 def main() -> None:
     """Do it several times, each contestant in each round with a project of its own."""
     with servers.server() as server_url, servers.open_directory() as directory:
-        for number in range(1, ROUNDS + 1):
+        rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+        for number in range(1, rounds + 1):
             for name, settings in CONTESTANTS.items():
                 folder = directory / f"{number}-{name.replace(' ', '-')}"
                 folder.mkdir()

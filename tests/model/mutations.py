@@ -179,8 +179,8 @@ MUTATIONS = (
     Mutation(
         "handling waits for nobody who has its items",
         "graph/parts/failures.py",
-        "locked = stored_items.lock_items(connection, [item for item, _ in pairs])",
-        "locked = [item for item, _ in pairs]",
+        "locked = stored_items.lock_items(connection, sorted(items | {item for item, _ in led}))",
+        "locked = sorted(items | {item for item, _ in led})",
     ),
     Mutation(
         "a sweep waits for nobody who has its items",

@@ -58,7 +58,7 @@ class Graph:
     def __init__(self) -> None:
         self.claims = self.commits = self.callbacks = self.news = self.run = self.upkeep = self
         self.reads = self.notices = self.rules = self.depths = self
-        self.are_tracked = False
+        self.are_tracked = self.has_left = False
         self.committed: list[tuple[Any, ...]] = []
         self.error: Exception | None = None
         self.applied: list[Applied] = []

@@ -91,7 +91,7 @@ def test_pages_are_set_aside_in_the_cockpit(web):
     assert "pages unskip" in shown
     said = press(id="one", hold="skipped", free="1")
     assert "one is skipped no more." in said
-    assert "pages are skipped or stashed" in press(id="one", hold="burnt")
+    assert "pages are skipped, stashed or left" in press(id="one", hold="burnt")
     assert "Skip</button>" in web.ask("GET", "/crawls/books/item?id=one").text
 
 
