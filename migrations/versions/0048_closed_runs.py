@@ -47,3 +47,6 @@ def upgrade() -> None:
         comment="skipped, stashed or left: set aside",
         existing_comment="skipped or stashed: set aside",
     )
+    op.create_check_constraint(
+        op.f("sweeps_left_run_check"), "sweeps", "left_run BETWEEN 1 AND 1073741824"
+    )

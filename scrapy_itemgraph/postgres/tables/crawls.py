@@ -326,5 +326,6 @@ sweeps = Table(
         comment="how many that were set aside they have taken back",
     ),
     Column("left_run", Integer, comment="the run whose outstanding pages are left"),
+    CheckConstraint("left_run BETWEEN 1 AND 1073741824", name="left_run"),
     Index("sweeps_crawl_id_idx", "crawl_id"),
 )
