@@ -52,7 +52,7 @@ class Result:
     """A row of `results`; `is_pending` while the execution that completes it still runs.
 
     `run` is the number of the run in which it was completed or held last; what is left was
-    outstanding when the spider closed that run. What `is_freed` is left no more.
+    outstanding when the spider closed that run. `is_freed`: it was left, and is free again.
     """
 
     version: str

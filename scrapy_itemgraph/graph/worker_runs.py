@@ -123,7 +123,7 @@ class WorkerRuns:
         )
 
     async def hold_left(self) -> None:
-        """Have held what earlier runs have left that their spider closed, before work is claimed.
+        """Hold pages that earlier runs left when their spider closed them; before any claim.
 
         A run that work has opened again may have left something itself.
         """

@@ -2,8 +2,8 @@
 
     python with_secrets.py crawl SPIDER -a token=@env:TOKEN -s FTP_PASSWORD=@env:PASSWORD
 
-A value is put in its place here, so that others never see it among the process's arguments. Of a
-setting it has no `repr`, so that Scrapy's list of overridden settings does not show it.
+A value is put in its place here, so that others never see it among the process's arguments. The
+value of a setting has no `repr`, so Scrapy's list of overridden settings does not show it.
 """
 
 from __future__ import annotations

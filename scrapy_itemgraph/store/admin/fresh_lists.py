@@ -1,4 +1,4 @@
-"""Lists that are fresh for ever, of a run that found nothing: what is new is behind them."""
+"""Finds lists that are fresh for ever, behind which a run cannot see new pages."""
 
 from __future__ import annotations
 
