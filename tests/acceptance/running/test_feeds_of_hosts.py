@@ -31,7 +31,7 @@ def pages(path) -> list[str]:
     """Return the pages that a feed has, sorted."""
     text = path.read_text()
     if path.suffix == ".csv":
-        header, *rows = text.splitlines()
+        header, *rows = text.splitlines() or ["page"]  # empty: the process begins to write
         assert header == "page"
         return sorted(rows)
     return sorted(row["page"] for row in json.loads(text))

@@ -121,7 +121,7 @@ def test_clocks_of_hosts_may_differ_by_an_hour(project, site, tmp_path):
     )
     slow = project.start("crawl", "s")
     processes = [slow, project.start("crawl", "s", PYTHONPATH=f"{fast}")]
-    project.wait_for("Spider opened")
+    until(lambda: len(project.rows("SELECT 1 FROM workers")) == 2, project.log)
     site.release()
 
     for process in processes:
