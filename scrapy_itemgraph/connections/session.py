@@ -308,12 +308,16 @@ class Session:
         if self._is_closing:
             return
         self._hear()
+        has_asked = bool(self._asked_for)
         self._serve()
         if self._keeper.is_due or time.monotonic() >= self._due:
+            has_asked = True
             with errors.translated(self.url):
                 self._keeper.beat(self)
             self._has_said = False
             self._due = time.monotonic() + self._keeper.interval
+        if has_asked:  # psycopg keeps what came with the answers, and the socket is empty
+            self._hear()
 
     def _say_and_rest(self, error: Exception) -> None:
         if not self._is_closing:

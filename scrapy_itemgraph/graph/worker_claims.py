@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.graph.worker_rules import WorkerRules
     from scrapy_itemgraph.model.work import Claim, ClaimBudget, Redirect, RedirectAnswer
 
+_LOGIN_LOOK = 5.0  # seconds, where news that another worker has logged in is lost
+
 
 class WorkerClaims:
     """The claims of one worker; `has_cookies`: the crawl has some, as of the last claim."""
@@ -87,7 +89,9 @@ class WorkerClaims:
             self._commits.see_freed(known.names_freed)
             self._job.see(known.crawl_state)
             self._depths.are_tracked = known.tracks_depth
-            if known.others_log_in or self._job.order(connection, wishes) is not None:
+            if known.others_log_in:
+                return ClaimResult(again_in=_LOGIN_LOOK)
+            if self._job.order(connection, wishes) is not None:
                 return ClaimResult()
             claims = stored_claims.claim(
                 connection,

@@ -71,6 +71,8 @@ class Claimer:
     news: WorkNews
     _dry_at: int = -1  # `news.count` at the time of the last question that found no work
     _look_at: float = math.inf  # when to look again without news, by time.monotonic
+    _found_at: float | None = None  # time.monotonic of the last answer that had work
+    _waits_for_limits: bool = False  # as of the last answer
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
@@ -107,7 +109,9 @@ class Claimer:
             if await self._claim_suspect() or await self._claim():
                 continue
             look_in = await self.no_work_left.look(
-                lambda: self.is_dry, has_claimed=bool(self.hand_out.begun)
+                lambda: self.is_dry,
+                found_at=self._found_at,
+                waits_for_limits=self._waits_for_limits,
             )
             if look_in is None:
                 self._dry_at = -1
@@ -213,9 +217,12 @@ class Claimer:
                 raise
             limiters.take(result.grants, asked_at)
             self.pace.answered(time.monotonic() - asked_at)
+        self._waits_for_limits = soonest < math.inf or result.again_in is not None
         self._look_again(asked_at + soonest - time.monotonic())
         if result.again_in is not None:
             self._look_again(result.again_in)
+        if result.claims:
+            self._found_at = time.monotonic()
         return result.claims
 
     def _look_again(self, seconds: float) -> None:

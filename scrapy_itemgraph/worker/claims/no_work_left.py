@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ logger = logs.logger(__name__)
 
 _POLL = {"close": 1.0, "wait": 5.0}  # seconds without news, by ITEMGRAPH_IDLE
 _LOOK_AGAIN = 0.05  # seconds
+_OVERLOOKED_AFTER = 5.0  # seconds in which work may be claimed, and claims find none
 _LONGEST_POLL = 10.0  # where many workers share the crawl
 
 
@@ -38,23 +40,27 @@ class NoWorkLeft:
     idle: str
     warn_of_empty_start: Callable[[], None]
     has_said_idle: bool = False
+    _has_warned: bool = False
+    _claimable_since: float | None = None  # time.monotonic of the first look that found work
 
-    async def look(self, is_dry: Callable[[], bool], *, has_claimed: bool) -> float | None:
+    async def look(
+        self, is_dry: Callable[[], bool], *, found_at: float | None, waits_for_limits: bool
+    ) -> float | None:
         """Return how many seconds to wait before looking again; None where work came meanwhile.
 
-        `is_dry` tells whether the last question found no work and no news came since,
-        `has_claimed` that this worker has had some.
+        `is_dry` tells whether the last question found no work and no news came since, `found_at`
+        when a question last found some, `waits_for_limits` that limits may have hidden some from
+        the last one.
         """
         active = self.active
         poll = min(_POLL[self.idle] * self.graph.upkeep.crowd, _LONGEST_POLL)
-        if not self.start.has_ended or not active.is_quiet or not is_dry() or active.is_over:
-            return poll
-        if active.is_stopping:
+        is_idle = self.start.has_ended and active.is_quiet and is_dry()
+        if not is_idle or active.is_over or active.is_stopping:
             return poll
         if await self.graph.callbacks.learn() or not is_dry():
             return None
         remaining = await self.graph.run.remaining()
-        if not (has_claimed or self.has_said_idle or remaining.has_some):
+        if found_at is None and not (self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()
         if not (active.is_quiet and is_dry() and self.start.has_ended):
@@ -65,7 +71,25 @@ class NoWorkLeft:
             self.over.set()
             self.queue.wake_engine()
             return poll
+        if remaining.claimable and not (remaining.claimed or waits_for_limits):
+            self._warn_if_overlooked(found_at)
+        else:
+            self._claimable_since = None
         return poll if remaining.next_retry is None else min(poll, max(remaining.next_retry, 0.05))
+
+    def _warn_if_overlooked(self, found_at: float | None) -> None:
+        """Warn, once, where claims have not found for some time what nobody and no limit holds."""
+        now = time.monotonic()
+        self._claimable_since = max(self._claimable_since or now, found_at or 0.0)
+        if now - self._claimable_since >= _OVERLOOKED_AFTER and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "Pages that may be fetched have waited for %.0f s, and no claim finds them; the "
+                "worker goes on looking. Please report it, with the output of scrapy itemgraph "
+                "status and scrapy itemgraph explain",
+                _OVERLOOKED_AFTER,
+                extra={"action": "overlooked"},
+            )
 
     async def end_run(self) -> None:
         """Note that the run is over, unless others have work of it by now; the spider is closed."""

@@ -156,7 +156,7 @@ class ReadyRequests:
                 self.push(request, leg)
         if is_written:
             self._since -= self._written  # what was handed out meanwhile, the next one replaces
-        self._tell_engine()
+        self.wake_engine()  # also where all of it was given back: a claim waits for that
 
     def begin_claim(self) -> InFlight | None:
         """Return what a claim may put in flight of what it takes, so that it starts at once.

@@ -21,7 +21,14 @@ from scrapy_itemgraph.graph.worker_news import WorkerNews
 from scrapy_itemgraph.model.operations import CreateItem
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.model.tallies import Tallies
-from scrapy_itemgraph.model.work import Applied, ClaimBudget, ClaimResult, CommitResult, Remaining
+from scrapy_itemgraph.model.work import (
+    Applied,
+    ClaimBudget,
+    ClaimResult,
+    CommitResult,
+    Outcome,
+    Remaining,
+)
 from scrapy_itemgraph.tools.async_tools import cancelled
 from scrapy_itemgraph.worker.committer import Committer
 from scrapy_itemgraph.worker.limit_sync import LimitSync
@@ -74,10 +81,14 @@ class Database(Graph):
     def put(self, count: int) -> None:
         """Store so many new pages, unless there are enough."""
         for _ in range(min(count, MOST_PAGES - self.made)):
-            if not self.pages:
-                self.waiting_since = self._now()
-            self.pages.append(self.made)
+            self.put_back(self.made)
             self.made += 1
+
+    def put_back(self, number: int) -> None:
+        """Have a page wait for a claim."""
+        if not self.pages:
+            self.waiting_since = self._now()
+        self.pages.append(number)
 
     def tell(self) -> None:
         """Note that the worker hears of work now."""
@@ -139,9 +150,13 @@ class Database(Graph):
             for one in changesets:
                 if one.claim is not None:
                     self.claimed.discard(one.claim.item_id)
-                self.put(self.draw.choice((0, 1, 1, 2)))
+                if one.outcome is Outcome.RELEASED:
+                    self.put_back(one.claim.item_id)
+                else:
+                    self.put(self.draw.choice((0, 1, 1, 2)))
             await self.late()
-            if self.made > before:
+            released = any(one.outcome is Outcome.RELEASED for one in changesets)
+            if self.made > before or released:
                 self.tell()
             applied = [Applied(outcome=one.outcome) for one in changesets]
             return CommitResult(applied=applied, is_written=True)
@@ -230,6 +245,8 @@ class World:
             if self.draw.random() < 0.3:
                 self.parts.active.apply([CreateItem("BESIDE")], "beside")
             leg.close()
+            if self.draw.random() < 0.2:  # the database was away, or somebody else logs in
+                self.parts.active.release()
             self.asks.set()
             self.database.unsaved.append("answer")
             self.parts.limiters.wanted.set()
@@ -258,8 +275,8 @@ class World:
     def check(self) -> None:
         """Look at what nobody may wait for, at a moment at which everybody waits."""
         now, database, parts, made = self.loop.now, self.database, self.parts, self.made
-        # A turn of suspects waits for what is under way, and then for one answer.
-        is_drained = not (parts.active.under_way or parts.outbox.pending)
+        # A turn of suspects waits for what is under way or written, and then for one answer.
+        is_drained = not (parts.active.under_way or parts.outbox.pending or parts.ready.is_writing)
         assert not (is_drained and parts.ready.is_holding and not database.claimer_asks)
         is_full = len(parts.ready) > made.pace.enough
         has_room = not (is_full or made._rest() or parts.ready.is_holding)

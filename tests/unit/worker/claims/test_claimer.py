@@ -8,11 +8,13 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from support import seeded_loop
 from support.claimers import claimer
 from support.parts import URL, Parts, a_claim, running, turns
 
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
-from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult
+from scrapy_itemgraph.model.work import ClaimBudget, ClaimResult, Remaining
 
 
 class Work:
@@ -178,3 +180,30 @@ def test_the_end_is_found_only_after_start_and_with_nothing_under_way():
         return found
 
     assert asyncio.run(run()) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("again_in", "claimed", "warnings"), [(None, False, 1), (1.0, False, 0), (None, True, 0)]
+)
+def test_work_that_no_claim_finds_is_said_once(caplog, again_in, claimed, warnings):
+    """Not where a limit holds it, nor while another worker has some, which it may wait for."""
+
+    async def run(_) -> None:
+        parts = Parts()
+        work = Work(parts)
+
+        async def claim(budget: ClaimBudget, **_: Any) -> ClaimResult:
+            work.asked.append(budget.most)
+            return ClaimResult(again_in=again_in)
+
+        async def remaining() -> Remaining:
+            return Remaining(claimable=True, claimed=claimed, sweeping=False, next_retry=None)
+
+        parts.graph.claim, parts.graph.remaining = claim, remaining
+        with running(claimer(parts, has_started=True).run()):
+            await asyncio.sleep(60)
+        assert len(work.asked) >= 60, "it asks at each poll"
+
+    seeded_loop.run(1, run)
+
+    assert caplog.text.count("no claim finds them") == warnings
