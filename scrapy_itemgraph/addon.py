@@ -209,8 +209,7 @@ def _warn_of_version(version: tuple[int | str, ...]) -> None:
 
 
 def _check(settings: BaseSettings) -> None:
-    scheduler = load_object(settings["SCHEDULER"])
-    if scheduler is not Scheduler:
+    if _loaded(settings, "SCHEDULER") is not Scheduler:
         raise ConfigurationError(
             f"SCHEDULER is {settings['SCHEDULER']!r} in this project, so the crawl would not be "
             "durable; remove it for scrapy-itemgraph, or set ITEMGRAPH_ENABLED = False"
@@ -228,7 +227,7 @@ def _check(settings: BaseSettings) -> None:
             f"asyncio: leave it out, or set it to {_ASYNCIO_REACTOR!r}"
         )
     _check_delays(settings)
-    dupefilter = load_object(settings["DUPEFILTER_CLASS"])
+    dupefilter = _loaded(settings, "DUPEFILTER_CLASS")
     if not (dupefilter is BaseDupeFilter or issubclass(dupefilter, RFPDupeFilter)):
         logger.warning(
             "DUPEFILTER_CLASS %s is not asked: requests are known by their fingerprints in the "
@@ -236,6 +235,16 @@ def _check(settings: BaseSettings) -> None:
             settings["DUPEFILTER_CLASS"],
             extra={"action": "dupefilter"},
         )
+
+
+def _loaded(settings: BaseSettings, name: str) -> Any:
+    try:
+        return load_object(settings[name])
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{name} is {settings[name]!r}, which cannot be imported ({error}); remove it, for "
+            "scrapy-itemgraph needs none"
+        ) from None
 
 
 def _check_delays(settings: BaseSettings) -> None:

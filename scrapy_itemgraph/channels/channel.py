@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -67,21 +69,30 @@ class Channels:
         """Return the channels that the settings of a project say, which is here if not told.
 
         Raises:
-            ConfigurationError: the extra `apprise` is needed and not installed.
+            ConfigurationError: the extra `apprise` is needed and not installed, or a function's
+                module does not exist.
 
         """
         channels = tuple(_named(_all(settings)))
+        here = directory or project_directory() or Path.cwd()
         if any(one.means is Means.APPRISE for one in channels) and find_spec("apprise") is None:
             raise ConfigurationError(
                 "ITEMGRAPH_NOTIFY_URLS has a URL that is none of HTTP, for which the package "
                 'apprise is needed; install it with `pip install "scrapy-itemgraph[apprise]"`'
             )
+        if settings.notify_function is not None:
+            module = settings.notify_function.partition(".")[0]
+            if PathFinder.find_spec(module, [str(here), *sys.path]) is None:
+                raise ConfigurationError(
+                    f"ITEMGRAPH_NOTIFY_FUNCTION is {settings.notify_function!r}, and there is no "
+                    f"module {module!r}; write the import path of a function of the project"
+                )
         return cls(
             project=project,
             channels=channels,
             kinds=frozenset(settings.notify_kinds),
             watch=Watch(idle=settings.notify_idle, failures=settings.notify_failures),
-            directory=directory or project_directory() or Path.cwd(),
+            directory=here,
             secret=settings.notify_secret,
         )
 

@@ -10,9 +10,12 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from sqlalchemy import text
+
 from scrapy_itemgraph.changesets import apply, batch_names
 from scrapy_itemgraph.changesets.state import TOMBSTONE
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
+from scrapy_itemgraph.model.crawl_arguments import as_options
 from scrapy_itemgraph.model.operations import Changeset
 from scrapy_itemgraph.model.simulations import Change, Simulation
 from scrapy_itemgraph.model.work import Applied, Claim, ErrorRecord, Outcome, attempt_after
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
 LOCK_TIMEOUT = "55P03"
 LOCK_MS = 3000  # how long a lock is waited for: others are not to wait behind
 _MOST_NAMES = 5000  # among which a near miss is looked for
+NEWEST_OTHERS = text(
+    "SELECT c.id, c.name, c.arguments FROM crawls c WHERE c.id <> :crawl "
+    "ORDER BY c.id DESC LIMIT 100"
+)
 _NO_PAGE = "a page that nobody has seen yet is named by its URL, http://… or https://…"
 
 
@@ -215,6 +222,7 @@ def _item(
             return item_id
         near = closest(plan.item, pictures.some_names(connection, crawl_id, _MOST_NAMES))
         otherwise = _NO_PAGE if is_page else "--data or --url, and --tag, make one up"
+        otherwise = _elsewhere(connection, crawl_id, plan.item) or otherwise
         raise NotFoundError(f"the item {plan.item!r} does not exist{near}; {otherwise}")
     if item_id is not None:
         raise OperationError(
@@ -225,6 +233,17 @@ def _item(
     if item_id is None:
         raise OperationError(f"the item {plan.item!r} was deleted, and its name stays taken")
     return item_id
+
+
+def _elsewhere(connection: Connection, crawl_id: int, name: str) -> str:
+    """Say which of the newest other crawls has an item; an empty text where none has it."""
+    for crawl in connection.execute(NEWEST_OTHERS, {"crawl": crawl_id}):
+        if stored_items.resolve(connection, crawl.id, name) is not None:
+            return (
+                f"the crawl {crawl.name} has it (spider arguments: {as_options(crawl.arguments)}); "
+                f"simulate it there with --crawl {crawl.name}"
+            )
+    return ""
 
 
 def _claim(

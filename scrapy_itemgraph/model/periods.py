@@ -16,10 +16,10 @@ def parse_period(value: Any, what: str) -> timedelta:
     """Read a period: a timedelta, a number of seconds, or text such as "1d12h"; above zero."""
     period = _period(value)
     if period is None or not timedelta() < period <= LONGEST:
+        python = "" if isinstance(value, str) else "a timedelta, "
         raise ValueError(
-            f"{what} is {value!r}; write a timedelta, a number of seconds above 0, or text of "
-            'numbers and units such as "90s", "6h" or "1d12h" (s, m, h, d, w; a hundred years at '
-            "most)"
+            f"{what} is {value!r}; write {python}a number of seconds above 0, or text of numbers "
+            'and units such as "90s", "6h" or "1d12h" (s, m, h, d, w; a hundred years at most)'
         )
     return period
 

@@ -203,7 +203,18 @@ _MOST_FAILURES = 100_000
 
 def blobs(value: Any) -> str:
     """Read where binary data is kept: a path, a URL, or "database"."""
-    return str(value) if isinstance(value, Path) else url(value)
+    if isinstance(value, Path):
+        return str(value)
+    read = url(value)
+    if _CUT_SCHEME.match(read):
+        raise ValueError(
+            'a URL has "://" behind its protocol, such as s3://bucket/prefix; begin a folder that '
+            "has a colon in its name with ./"
+        )
+    return read
+
+
+_CUT_SCHEME = re.compile(r"[a-z][a-z0-9+]*:(?!//)")
 
 
 def mapping(value: Any) -> dict[Any, Any]:

@@ -169,8 +169,11 @@ class Rules:
 
         Raises:
             NotFoundError: there is none of this number.
+            OperationError: the text has no scheme, so no request has it as its URL.
 
         """
+        if ":" not in url.partition("/")[0].strip():
+            raise OperationError(f"{url!r:.200} is no URL; write one such as https://example.com/")
         return compiled(self.get(number).ruleset).decide(stored_urls(url)[-1])
 
     def diff(self, ruleset: Ruleset | None = None) -> rule_sweeps.Difference:

@@ -28,6 +28,8 @@ class S(scrapy.Spider):
     ("setting", "words"),
     [
         ('SCHEDULER = "scrapy.core.scheduler.Scheduler"', "SCHEDULER is 'scrapy.core"),
+        ('SCHEDULER = "no_such.Scheduler"', "which cannot be imported (No module named 'no_such')"),
+        ('ITEMGRAPH_BLOBS = "s3:/bucket"', 'a URL has "://" behind its protocol'),
         ('JOBDIR = "job"', "JOBDIR is 'job'"),
         (
             (

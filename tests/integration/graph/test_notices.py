@@ -280,6 +280,14 @@ async def later(notice):
 """
 
 
+def test_a_function_of_no_module_is_refused_at_start(tmp_path):
+    """Who misspells the module hears of it before a notice is lost."""
+    settings = Settings.of(notify_function="no_such.tell").notices
+
+    with pytest.raises(ConfigurationError, match="there is no module 'no_such'"):
+        Channels.of(settings, "shop", tmp_path)
+
+
 @pytest.mark.parametrize("name", ["tell", "later"])
 def test_a_function_of_the_project_is_called_in_its_directory(tmp_path, engine, notices, name):
     """It gets the document; what it raises is the last error, with its traceback."""

@@ -200,3 +200,18 @@ def test_a_plain_callback_is_registered_and_claimed(crawl):
 
     assert (found[0].claim.task, found[0].claim.slot) == ("parse_author", "a.example")
     assert found[0].callbacks == {"parse_author"}
+
+
+def test_an_item_that_another_crawl_has_is_told_with_that_crawl(connection, crawl):
+    """The error names the crawl, its arguments, and the option that leads there."""
+    other = graphs.Crawl(connection, "books:cat=a")
+    other.register(**DECLARED)
+    other.item("BOOK")
+    connection.exec_driver_sql(
+        f"""UPDATE crawls SET arguments = '{{"cat": "books"}}' WHERE id = {other.id}"""
+    )
+
+    with pytest.raises(NotFoundError) as error:
+        simulate(crawl, "BOOK")
+
+    assert f"the crawl {other.name} has it (spider arguments: -a cat=books)" in str(error.value)

@@ -199,7 +199,7 @@ def test_set_limit(scrapy, crawl):
     [
         (["block", SLOT], 2, "give one of --until TIME and --for PERIOD"),
         (["block", SLOT, "--for", "1h", "--until", "2100-01-01"], 2, "give one of"),
-        (["block", SLOT, "--for", "soon"], 2, "write a timedelta"),
+        (["block", SLOT, "--for", "soon"], 2, "write a number of seconds"),
         (["block", SLOT, "--until", "soon"], 2, "is no moment"),
         (["block", SLOT, "--until", "2020-01-01"], 1, "is past"),
         (["block", SLOT, "--until", "2300-01-01"], 1, "hundred years"),
