@@ -133,7 +133,9 @@ def attend(crawl, most=20):
 
 def end_lease(crawl, worker):
     """Let a worker be taken for dead."""
-    ended = sa.text("UPDATE processes SET lease_until = now() - interval '1 s' WHERE id = :worker")
+    ended = sa.text(
+        "UPDATE processes SET lease_until = now() - interval '1 hour' WHERE id = :worker"
+    )
     crawl.connection.execute(ended, {"worker": worker})
 
 
