@@ -144,20 +144,11 @@ class _Outputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parts:
+class Parts(_Queues, _Outputs):
     """The parts of a worker whose graph is open."""
 
     sessions: SessionSync
-    active: ActiveExecutions
-    queue: EngineRequests
     outbox: Outbox
-    feedback: SiteFeedback
-    gate: Gate
-    checks: Checks
-    redirects: Redirects
-    enqueuer: Enqueuer
-    logins: Logins
-    spider_output: SpiderOutput
     committer: Committer
     content_writer: ContentWriter
     claimer: Claimer
@@ -177,17 +168,10 @@ def build(given: Inputs) -> Parts:
     outputs = _outputs(given, queues)
     base, graph, settings = given.base, given.graph, given.settings
     return Parts(
+        **vars(queues),
+        **vars(outputs),
         sessions=given.sessions,
-        active=queues.active,
-        queue=queues.queue,
         outbox=given.outbox,
-        feedback=queues.feedback,
-        gate=queues.gate,
-        checks=outputs.checks,
-        redirects=outputs.redirects,
-        enqueuer=outputs.enqueuer,
-        logins=outputs.logins,
-        spider_output=outputs.spider_output,
         committer=_committer(given, queues, outputs),
         content_writer=ContentWriter(
             graph=graph,
