@@ -316,6 +316,7 @@ class Both:
     def begin_run(self) -> None:
         """Begin a run, in which start requests are fetched once."""
         with graphs.committed(self.connection):
+            runs.end_continued(self.connection, self.ours.id)
             self.run = self.connection.scalar(runs.BEGIN, {"crawl": self.ours.id})
         self.model.begin_run()
 
