@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 from scrapy.exceptions import UsageError
 from scrapy.utils.conf import feed_process_params_from_cli
 
-from scrapy_itemgraph.commands import crawl_views, depths, parsing, printing, schedules
+from scrapy_itemgraph.commands import (
+    crawl_views,
+    depths,
+    next_starts,
+    parsing,
+    printing,
+    schedules,
+)
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
 from scrapy_itemgraph.commands.spiders import check_arguments, feeds_of, spider_class
@@ -207,6 +214,7 @@ def set_terms(call: Call) -> None:
     with call.graph() as graph:
         if depth is not None:
             limit = None if depth == math.inf else depth
+            next_starts.say_cost(call, graph.of(name).costs.of_depth(limit))
             graph.of(name).depths.set_limit(limit, by=call.by)
             if not changes and not _options(call):
                 call.write({"name": name, "depth": limit}, [depths.said(name, limit)])
