@@ -50,7 +50,8 @@ def act(both: Both, given: tuple[ops.Operation, ...]) -> None:
     both.apply(*given)
     stored = both.connection.execute(STATE, {"crawl": both.ours.id}).one()
     is_awake = stored.state == "active"
-    assert is_awake == (not stored.is_finished) == stored.was_continued, stored
+    assert is_awake == (not stored.is_finished), stored
+    assert stored.was_continued or not is_awake, stored
     new = {pair for pair in both.model.work.keys() - before if pair in both.model.claimable()}
     assert is_awake or not new, f"not awake, though there is {[*map(both.shown, new)]}"
     assert given or not is_awake, "awake, though nothing happened"
@@ -59,7 +60,12 @@ def act(both: Both, given: tuple[ops.Operation, ...]) -> None:
 
 
 def start(both: Both, *, continues: bool) -> None:
-    """Start a process, by hand; one that continues, or that begins the next run."""
+    """Start a process by hand: one that continues, where there is something, or begins a run."""
+    if not continues or _start(both, continues=True):
+        _start(both, continues=False)
+
+
+def _start(both: Both, *, continues: bool) -> bool:
     with graphs.committed(both.connection):
         run = runs.join(both.connection, both.ours.id, continues=continues)
     stored = both.connection.execute(STATE, {"crawl": both.ours.id}).one()
@@ -71,3 +77,4 @@ def start(both: Both, *, continues: bool) -> None:
         assert not both.model.work
     else:
         assert run.is_over == is_over == stored.is_finished
+    return is_over
