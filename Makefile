@@ -114,7 +114,8 @@ chaos: $(READY) compiled ## faults of 24 kinds, a queue under fire, and slow tes
 	$(BIN)/python -u tests/chaos/drive.py $(or $(CHAOS),--faults 100)
 	$(BIN)/python -u tests/chaos/queued_crawls.py $(CHAOS_QUEUE)
 	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_CHAOS_ACTS=4000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
-		tests/acceptance/failing/test_deaths.py tests/acceptance/crawling/test_manuals.py \
+		tests/acceptance/failing/test_deaths.py tests/acceptance/failing/test_closed_deaths.py \
+		tests/acceptance/crawling/test_manuals.py \
 		tests/acceptance/crawling/test_crawl_spider.py tests/acceptance/commands/test_scrapyd.py \
 		tests/acceptance/crawling/test_runs.py tests/acceptance/hosts/test_politeness.py \
 		tests/acceptance/exports/test_kept_feeds.py tests/acceptance/servers/test_standby.py \

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy.exceptions import UsageError
 from scrapy.utils.conf import feed_process_params_from_cli
 
-from scrapy_itemgraph.commands import crawl_views, depths, parsing, printing, schedules
+from scrapy_itemgraph.commands import (
+    crawl_views,
+    depths,
+    next_starts,
+    parsing,
+    printing,
+    schedules,
+)
 from scrapy_itemgraph.commands.command import Argument
 from scrapy_itemgraph.commands.crawls import CRAWLS
-from scrapy_itemgraph.commands.spiders import check_arguments, spider_class
+from scrapy_itemgraph.commands.spiders import check_arguments, feeds_of, spider_class
+from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import crawl_waits
 from scrapy_itemgraph.model.crawl_states import Change, NewCrawl, State
 from scrapy_itemgraph.model.rules import Ruleset
 from scrapy_itemgraph.model.schedule_terms import NewSchedule
-from scrapy_itemgraph.settings import read_project
-from scrapy_itemgraph.tools import url_secrets
+from scrapy_itemgraph.settings import queued
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from scrapy import Spider
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.model.crawl_states import ManagedCrawl
 
 _NAME = Argument("name", help="the crawl's name")
 _NAMES = Argument("names", nargs="*", metavar="NAME", help="crawls")
@@ -144,7 +153,8 @@ def _settings(call: Call, spider: type[Spider]) -> dict[str, Any]:
     """Return the settings that processes of a new crawl are started with, feeds among them.
 
     Raises:
-        UsageError: they name the crawl, or a feed that would lie in parts on several hosts.
+        UsageError: they name the crawl, or standard output.
+        OperationError: a feed would lie in parts on several hosts.
 
     """
     given: dict[str, Any] = _options(call)
@@ -156,28 +166,31 @@ def _settings(call: Call, spider: type[Spider]) -> dict[str, Any]:
         # 0 is no limit to Scrapy, which `crawls set --depth 0` is not.
         given |= {"DEPTH_LIMIT": 0 if depth == math.inf else depth, "ITEMGRAPH_LEAST_DEPTH": True}
     output, anew = call.given.output, call.given.overwrite_output
-    _refuse_split_feeds(call, spider, [*output, *anew])
-    if not output and not anew:
-        return given
-    feeds = feed_process_params_from_cli(call.scrapy_settings, output, overwrite_output=anew)
-    if "stdout:" in feeds:
-        raise UsageError("standard output of a process is its job's log; name a file")
-    return {**given, "FEEDS": feeds}
+    if output or anew:
+        feeds = feed_process_params_from_cli(call.scrapy_settings, output, overwrite_output=anew)
+        if "stdout:" in feeds:
+            raise UsageError("standard output of a process is its job's log; name a file")
+        given |= {"FEEDS": feeds}
+    _check_feeds(call, spider, given)
+    return given
 
 
-def _refuse_split_feeds(call: Call, spider: type[Spider], given: Sequence[str]) -> None:
-    """Refuse feeds of a crawl that is told to keep no items: each host would have a part."""
+def _check_feeds(call: Call, spider: type[Spider] | None, given: Mapping[str, Any]) -> None:
+    """Refuse feeds that would lie in parts on several hosts; None: the spider is not known."""
     settings = call.scrapy_settings.copy()
-    spider.update_settings(settings)
-    uris = given or [url_secrets.without_login(str(uri)) for uri in settings.getdict("FEEDS")]
-    is_told = settings.getpriority("ITEMGRAPH_KEEP_ITEMS") is not None
-    if uris and is_told and not read_project(settings).scraped_items.keep_items:
-        raise UsageError(
-            f"ITEMGRAPH_KEEP_ITEMS is False, so each process of the crawl would write {uris[0]} by "
-            "itself: when its runner dies and one on another host goes on, each host has a part. "
-            "Leave that setting out, and a queued crawl with feeds keeps its items for 30 days; "
-            "or add -s ITEMGRAPH_KEEP_ITEMS=True"
-        )
+    if spider is not None:
+        spider.update_settings(settings)
+    queued.check_feeds(given, **feeds_of(settings))
+
+
+def _check_changed_feeds(call: Call, crawl: ManagedCrawl, given: Mapping[str, Any]) -> None:
+    if crawl.project != call.project:
+        queued.check_feeds(given)
+        return
+    spider = None
+    with suppress(ItemGraphError):
+        spider = spider_class(call.scrapy_settings, crawl.spider)
+    _check_feeds(call, spider, given)
 
 
 @CRAWLS.command(
@@ -201,12 +214,15 @@ def set_terms(call: Call) -> None:
     with call.graph() as graph:
         if depth is not None:
             limit = None if depth == math.inf else depth
+            next_starts.say_cost(call, graph.of(name).costs.of_depth(limit))
             graph.of(name).depths.set_limit(limit, by=call.by)
             if not changes and not _options(call):
                 call.write({"name": name, "depth": limit}, [depths.said(name, limit)])
                 return
         if options := _options(call):
-            changes["start_settings"] = {**graph.queue.get(name).settings, **options}
+            crawl = graph.queue.get(name)
+            changes["start_settings"] = {**crawl.settings, **options}
+            _check_changed_feeds(call, crawl, changes["start_settings"])
         if not changes:
             raise UsageError("say what is to be changed, such as --nice -5")
         crawl = graph.queue.set(name, by=call.by, **changes)

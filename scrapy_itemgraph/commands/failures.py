@@ -290,6 +290,7 @@ def _handle_led(call: Call) -> None:
     if _has_others(given) or given.gone or given.task is not None or given.id is not None:
         raise UsageError("--led-to goes alone")
     with item_graph(call, given.led_to) as (graph, _):
+        next_starts.say_cost(call, graph.costs.of_handle_led(given.led_to))
         with call.progress("handle", "pages") as progress:
             handled = graph.failures.handle(led_to=given.led_to, reached=progress.reach)
         are = "is" if handled == 1 else "are"
@@ -321,6 +322,7 @@ def _handle_gone(call: Call) -> None:
 
 
 def _free_gone(call: Call, graph: ItemGraph, item: str | None = None) -> None:
+    next_starts.say_cost(call, graph.costs.of_handle_gone(call.given.task, item=item))
     freed = graph.failures.handle_gone(call.given.task, item=item)
     they = "it is" if freed == 1 else "they are"
     lines = [f"{freed:,} gone{f'; {they} asked again' if freed else ''}"]
@@ -345,6 +347,7 @@ def _handle(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
     retry = not call.given.no_retry
     older = []
     if retry:
+        next_starts.say_cost(call, graph.costs.of_handle(**which))
         source_of = None
         if not call.given.any_code:
             source_of = code_on_disk.sources(call.scrapy_settings, call.note)

@@ -279,8 +279,10 @@ def _expire_many(call: Call) -> None:
     given = call.given
     if given.all == (given.task is not None or given.tag is not None):
         raise UsageError("say which: ID, --task TASK, --tag NAME, or --all")
-    with call.graph() as graph, call.progress("expire", "results") as progress:
-        expired = graph.tasks.expire(given.task, tag=given.tag, reached=progress.reach)
+    with call.graph() as graph:
+        next_starts.say_cost(call, graph.costs.of_expire(given.task, tag=given.tag))
+        with call.progress("expire", "results") as progress:
+            expired = graph.tasks.expire(given.task, tag=given.tag, reached=progress.reach)
         then = [*next_starts.lines(call, graph)] if expired else []
     document = {"task": given.task, "tag": given.tag, "expired": expired}
     are = "is" if expired == 1 else "are"

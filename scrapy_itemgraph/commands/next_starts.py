@@ -12,10 +12,17 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.commands.call import Call
     from scrapy_itemgraph.graph import ItemGraph
+    from scrapy_itemgraph.store.admin.costs import Cost
     from scrapy_itemgraph.store.admin.next_starts import NextStart
 
 # Crawls of the queue in other states a runner takes by itself.
 _STEERED: Mapping[str, str] = {State.PAUSED: "resume", State.ABORTED: "revive"}
+
+
+def say_cost(call: Call, cost: Cost) -> None:
+    """Say what an act will have fetched, before it is done."""
+    if cost.pages:
+        call.note(f"scrapy itemgraph: {cost.words} to fetch")
 
 
 def lines(call: Call, graph: ItemGraph) -> Iterator[str]:

@@ -13,6 +13,7 @@ from scrapy_itemgraph.access.no_tokens import MAKE, start_refusal
 from scrapy_itemgraph.channels.channel import Channels
 from scrapy_itemgraph.commands import parsing, tokens
 from scrapy_itemgraph.commands.command import Argument, command
+from scrapy_itemgraph.commands.spiders import feeds_of
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def serve(call: Call) -> None:
                 ignored=call.settings.run.ignored_arguments,
                 settings=call.given.allow_setting,
                 variables=call.given.allow_variable,
+                **feeds_of(call.scrapy_settings),
             ),
         )
         url = f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

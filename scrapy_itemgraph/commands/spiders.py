@@ -70,6 +70,13 @@ def check_arguments(spider: type[Spider], arguments: Mapping[str, str]) -> None:
             ) from None
 
 
+def feeds_of(settings: BaseSettings) -> dict[str, Any]:
+    """Return the URIs of feeds, and whether items are kept; None: nobody says."""
+    is_told = settings.getpriority("ITEMGRAPH_KEEP_ITEMS") is not None
+    keeps = settings.get("ITEMGRAPH_KEEP_ITEMS") if is_told else None
+    return {"feeds": list(map(str, settings.getdict("FEEDS"))), "keeps": keeps}
+
+
 def _loader(settings: BaseSettings) -> Any:
     try:
         return get_spider_loader(settings)

@@ -16,6 +16,7 @@ from scrapy_itemgraph.graph.applying import Applying
 from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions, item_id
 from scrapy_itemgraph.graph.parts.activity import Activity
 from scrapy_itemgraph.graph.parts.blobs import Blobs
+from scrapy_itemgraph.graph.parts.costs import Costs
 from scrapy_itemgraph.graph.parts.crawls import Crawls
 from scrapy_itemgraph.graph.parts.database import Database
 from scrapy_itemgraph.graph.parts.depths import Depths
@@ -92,6 +93,7 @@ class ItemGraph:
         self._applying = Applying(transactions, contents, is_from_outside=is_from_outside)
         self.activity = Activity(transactions)
         self.blobs = Blobs(transactions, contents)
+        self.costs = Costs(transactions)
         self.crawls = Crawls(transactions, contents)
         self.database = Database(transactions)
         self.depths = Depths(transactions)

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.rates import LONGEST_GAP
+from scrapy_itemgraph.settings import readers
 from scrapy_itemgraph.settings.sections import PREFIX, check_value
+from scrapy_itemgraph.tools import url_secrets
 from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT
 from scrapy_itemgraph.tools.wording import closest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 _LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG", "NOTSET", "FATAL", "WARN")
 
@@ -43,6 +45,37 @@ def check(settings: Mapping[str, Any]) -> None:
                 _CHECKS[name](text)
         except (ValueError, TypeError, SyntaxError) as error:
             raise OperationError(f"the setting {name}: {error}") from None
+
+
+def check_feeds(
+    given: Mapping[str, Any], *, feeds: Collection[str] = (), keeps: Any = None
+) -> None:
+    """Refuse feeds of a crawl that is told to keep no items: each host would have a part.
+
+    `given` are the crawl's own settings. `feeds` and `keeps` are FEEDS and ITEMGRAPH_KEEP_ITEMS of
+    its project, as far as they are known; None: it does not say. What the runner's environment has
+    is not known yet.
+
+    Raises:
+        OperationError: it is told so, and has feeds.
+
+    """
+    kept, own = given.get("ITEMGRAPH_KEEP_ITEMS", keeps), given.get("FEEDS", feeds)
+    if kept is None or any(str(one).startswith(FROM_ENVIRONMENT) for one in (kept, own)):
+        return
+    try:
+        named = json.loads(own) if isinstance(own, str) else own
+        is_kept = bool(readers.kept(kept))
+    except ValueError:  # which `check` says
+        return
+    uris = [url_secrets.without_login(uri) for uri in named if not uri.startswith("stdout:")]
+    if uris and not is_kept:
+        raise OperationError(
+            f"ITEMGRAPH_KEEP_ITEMS is False, so each process of the crawl would write {uris[0]} by "
+            "itself: when its runner dies and one on another host goes on, each host has a part. "
+            "Leave that setting out, and a queued crawl with feeds keeps its items for 30 days; "
+            "or give it ITEMGRAPH_KEEP_ITEMS=True"
+        )
 
 
 def _switch(text: str) -> None:

@@ -78,7 +78,13 @@ class OfTask(Given):
     task: Id | None = None
 
 
-class Handling(Given):
+class DryRun(Given):
+    """Whether the act is done, or only its cost told."""
+
+    dry_run: bool = Field(default=False, description="true: say what it costs, change nothing")
+
+
+class Handling(DryRun):
     """What becomes of the pairs that failed."""
 
     retry: bool = Field(default=True, description="false: they stay held")
@@ -114,7 +120,7 @@ class Undoing(ChosenFailures):
     occurred_since: GivenMoment | None = None
 
 
-class Expiring(Given):
+class Expiring(DryRun):
     """Which results become stale: a task's, those of items with a tag, both together, or all."""
 
     task: Id | None = None
@@ -122,7 +128,7 @@ class Expiring(Given):
     all: bool = False
 
 
-class AskingAgain(Given):
+class AskingAgain(DryRun):
     """Which pages that are gone are asked again: a task's, an item's, or all of the crawl."""
 
     task: Id | None = None
@@ -194,7 +200,7 @@ class Rules(RuleChange):
     rules: list[Json] = Field(max_length=1000, description="an empty list removes all of them")
 
 
-class DepthLimit(Given):
+class DepthLimit(DryRun):
     """How many links deep pages may be."""
 
     limit: int | None = Field(ge=0, le=1_000_000, description="null: as deep as they are")

@@ -20,6 +20,7 @@ from fastapi import Depends, Request
 from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import crawl_arguments, package_spiders
 from scrapy_itemgraph.model.crawl_states import NewCrawl
+from scrapy_itemgraph.settings import queued
 from scrapy_itemgraph.tools.hiding import FROM_ENVIRONMENT
 from scrapy_itemgraph.tools.wording import closest, one_line
 
@@ -78,7 +79,7 @@ class CrawlTerms:
     each with the arguments that it refuses, by tabs; without the command the server has no
     project's code. `ignored` are the names of arguments that
     make no crawl of their own. `settings` and `variables` may be given besides those that do no
-    harm.
+    harm. `feeds` and `keeps` are FEEDS and ITEMGRAPH_KEEP_ITEMS of the server's own project.
     """
 
     project: str | None = None
@@ -86,6 +87,8 @@ class CrawlTerms:
     ignored: Collection[str] = ()
     settings: Collection[str] = ()
     variables: Collection[str] = ()
+    feeds: Collection[str] = ()
+    keeps: Any = None
     _spiders: Spiders = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -173,7 +176,19 @@ class CrawlTerms:
             **terms,
         )
         self.check(new.arguments, new.settings)
+        self.check_feeds(of_project, new.settings)
         return new, warnings
+
+    def check_feeds(self, project: str, settings: Mapping[str, Any]) -> None:
+        """Check the feeds of a crawl with these settings, as far as those of its project are known.
+
+        Raises:
+            OperationError: it is told to keep no items, so that each host would have a part.
+
+        """
+        is_own = self.has_code and project == self.project
+        of_project = {"feeds": self.feeds, "keeps": self.keeps} if is_own else {}
+        queued.check_feeds(settings, **of_project)
 
     def check(self, arguments: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Check what a crawl is to be started with.

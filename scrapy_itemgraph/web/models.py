@@ -17,6 +17,7 @@ from scrapy_itemgraph.model import attempt_logs, blobs, feed_exports, snapshots,
 from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store.admin import (
     activity,
+    costs,
     depth_reports,
     done_lists,
     failure_groups,
@@ -211,17 +212,27 @@ class Undone(BaseModel):
     undone: int
 
 
+@of_record(costs.Cost)
+class Cost(BaseModel):
+    """How many pages an act has fetched, counted before it; with `is_more` so many or more."""
+
+    pages: int
+    is_more: bool
+
+
 class Handled(BaseModel):
-    """How many pairs were handled."""
+    """How many pairs were handled; of a dry run none, and what it would cost."""
 
     handled: int
     retry: bool
+    cost: Cost | None = None
 
 
 class AskedAgain(BaseModel):
-    """How many pages that were gone are asked again."""
+    """How many pages that were gone are asked again; of a dry run none, and what it would cost."""
 
     handled: int
+    cost: Cost | None = None
 
 
 class SetAside(BaseModel):
@@ -263,6 +274,12 @@ class Depth(BaseModel):
     is_at_work: bool
 
 
+class SetDepth(Depth):
+    """How deep pages are, and may be; of a dry run also how many would come within that."""
+
+    cost: Cost | None = None
+
+
 @of_record(status.TaskState)
 class Task(BaseModel):
     """A task as it is declared, and what is done, waiting and failed of it."""
@@ -278,11 +295,12 @@ class Changed(BaseModel):
 
 
 class Expired(BaseModel):
-    """How many results became stale."""
+    """How many results became stale; of a dry run none, and what it would cost."""
 
     task: str | None
     tag: str | None
     expired: int
+    cost: Cost | None = None
 
 
 class Enabled(BaseModel):

@@ -12,6 +12,7 @@ from hypothesis.stateful import (
     invariant,
     rule,
 )
+from model import closed_runs
 from model.both import Both
 from model.histories import (
     EVERYTHING,
@@ -212,6 +213,35 @@ class AnyHistory(RuleBasedStateMachine):
             self.both.begin_run()
             self.both.apply(replace(given, url="http://later.example/"))
 
+    @rule(
+        pages=some(OUTSIDE, "requests", most=3),
+        ends=st.lists(any_ends, max_size=2),
+        between=st.just(()) | some(OUTSIDE, *EVERYTHING, most=2),
+        continues=st.booleans(),
+        links=some(OUTSIDE, "requests", most=3),
+    )
+    def close_the_run(
+        self,
+        pages: tuple[Any, ...],
+        ends: list[dict[str, Any]],
+        between: tuple[Any, ...],
+        continues: bool,
+        links: tuple[Any, ...],
+    ) -> None:
+        """Let the spider close its run, processes come to their end, and another one go on.
+
+        What is new has the crawl go on. Then links lead to what was left.
+        """
+        self.both.apply(*pages)
+        claims = self.both.claim(len(ends)) if ends else []
+        closed_runs.close(self.both)
+        self.both.end(list(zip(claims, ends, strict=False)))
+        closed_runs.hold_left(self.both)
+        self.both.compare()
+        closed_runs.act(self.both, between)
+        closed_runs.start(self.both, continues=continues)
+        self.both.apply(*links)
+
     @rule(name=st.none() | st.sampled_from(["R", "S", "A", "b"]), ends_too=st.booleans())
     def redirect(self, name: str | None, ends_too: bool) -> None:
         claims = self.both.claims or self.both.claim(1)
@@ -409,7 +439,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule(
         name=names,
         hold=st.sampled_from([None, "skipped", "skipped", "stashed"]),
-        freed=st.sampled_from(["skipped", "stashed"]),
+        freed=st.sampled_from(["skipped", "stashed", "left"]),
     )
     def set_aside(self, name: str, hold: str | None, freed: str) -> None:
         """Skip or stash an item, or free it; while it is claimed, as well."""

@@ -23,6 +23,7 @@ from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import operations as ops
 from scrapy_itemgraph.model import tasks as task_options
 from scrapy_itemgraph.model.blobs import DATABASE
+from scrapy_itemgraph.model.crawl_states import NewCrawl
 from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest
 from scrapy_itemgraph.model.rules import PageRule, Ruleset
 from scrapy_itemgraph.model.work import Outcome, Redirect
@@ -31,7 +32,7 @@ from scrapy_itemgraph.store import queues
 from scrapy_itemgraph.store import slots as stored_slots
 from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.depths import relax, sweeps
-from scrapy_itemgraph.store.registry import crawl_depths, crawls, item_sweeps
+from scrapy_itemgraph.store.registry import crawl_depths, crawl_queue, crawls, item_sweeps, runs
 from scrapy_itemgraph.store.worklist import claims as stored_claims
 from scrapy_itemgraph.store.worklist import stored_redirects
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 NOW = sa.text("SELECT clock_timestamp()")
 AGE_CONTENTS = sa.text("UPDATE blob_contents SET collect_at = collect_at - :period")
-BEGIN_RUN = sa.text("UPDATE crawls SET run = run + 1 WHERE id = :crawl RETURNING run")
 LARGE = 5  # bytes of content
 
 
@@ -117,6 +117,8 @@ class Both:
 
     def __init__(self, connection: sa.Connection, tasks: Mapping[str, Task], folder: Path) -> None:
         self.connection = connection
+        new = NewCrawl(spider="shop", name="books", project="p", arguments={}, settings={})
+        crawl_queue.add(connection, new, by="a person")
         self.ours = graphs.Crawl.of(connection, **declared(tasks))
         self.people = People(connection, self.ours.name)
         self.contents = Contents(folder)
@@ -213,12 +215,14 @@ class Both:
         if not isinstance(one, Enqueue):
             return one
         again = {"never": None, "in each run": self.run, "whenever": WHENEVER}
+        again["if gone"] = self.run
         return EnqueueRequest(
             id=one.name,
             tags=(task_options.callback_tag(one.callback),),
             data=one.data,
             nice=one.nice,
             again=again[one.again],
+            only_gone=one.again == "if gone",
         )
 
     def claim(self, limit: int, *, alone: bool = False, dies: bool = False) -> list[Any]:
@@ -312,7 +316,8 @@ class Both:
     def begin_run(self) -> None:
         """Begin a run, in which start requests are fetched once."""
         with graphs.committed(self.connection):
-            self.run = self.connection.scalar(BEGIN_RUN, {"crawl": self.ours.id})
+            runs.end_continued(self.connection, self.ours.id)
+            self.run = self.connection.scalar(runs.BEGIN, {"crawl": self.ours.id})
         self.model.begin_run()
 
     def let_pass(self, hours: float, *, staged: bool) -> None:

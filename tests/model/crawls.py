@@ -44,6 +44,8 @@ class Crawl(ItemGraph):
         super().__init__()
         self.tasks = dict(tasks)
         self.registered = set(tasks)
+        self.is_over = False  # the last run
+        self.is_continued = False  # work has opened it again
         self.skips: set[str] = set()  # parts of URLs, of the rules in force
         self.ever_skipped: set[str] = set()
         self.found: list[tuple[Pair | None, list[str]]] = []  # what a batch names, and from where
@@ -294,6 +296,40 @@ class Crawl(ItemGraph):
     def begin_run(self) -> None:
         """Begin a run: from now on start requests are to be fetched again."""
         self.run += 1
+        self.is_over = self.is_continued = False
+
+    def close_run(self) -> None:
+        """Let the spider close its run."""
+        self.is_over, self.is_continued = True, False
+
+    def leave(self, run: int) -> None:
+        """Hold what a run left: what is outstanding of plain callbacks without a time to live."""
+        for pair, work in self.work.items():
+            task = self.tasks[pair.task]
+            if work.token is None and task.is_callback and task.ttl is None:
+                item = self.items[pair.item]
+                item.holds[pair.task] = "left"
+                result = item.results.setdefault(pair.task, Result(self.tick))
+                result.run = max(run, 1) - 1  # any link frees it, also one in the same run
+        self._end_step()
+
+    def awaken(self) -> None:
+        """Let new work open the last run again."""
+        if self.is_over:
+            self.is_over, self.is_continued = False, True
+
+    def start_run(self, *, continues: bool) -> bool:
+        """Start a process when a run is over or continued; tell whether there is nothing to do.
+
+        One that `continues` opens the last run again, and begins none.
+        """
+        if not continues:
+            self.begin_run()
+        elif self.is_over and not self.work:
+            return True
+        else:
+            self.awaken()
+        return False
 
     def handle(self, task: str | None, *, retry: bool) -> None:
         """Handle open failures, of a task or all (SRAP-29); with `retry` their pairs may run."""

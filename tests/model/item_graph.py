@@ -109,6 +109,11 @@ class Item:
     blobs: dict[str, Blob] = field(default_factory=dict)
     holds: dict[str, str] = field(default_factory=dict)  # why tasks are left alone (MNB-7)
 
+    def free_left(self, task: str) -> None:
+        """Let a task run again that a run left which its spider closed."""
+        if self.holds.get(task) == "left":
+            del self.holds[task]
+
     def take_blobs(self, gone: Item) -> None:
         """Take another item's binary data over; of two with a name the later one is kept."""
         for name, blob in gone.blobs.items():

@@ -355,6 +355,37 @@ MUTATIONS = (
         "    if row.unhold:\n        held_step",
         "    if False:\n        held_step",
     ),
+    # Runs that their spider closes
+    Mutation(
+        "pages that are left are of the run that left them",
+        "store/registry/left_sweeps.py",
+        "greatest(CAST(:run AS int), 1) - 1, 'left'",
+        "CAST(:run AS int), 'left'",
+    ),
+    Mutation(
+        "pages with a time to live are left",
+        "store/registry/left_sweeps.py",
+        "AND tt.tag_name = ANY (:kept))",
+        "AND tt.tag_name = ANY (:kept) AND false)",
+    ),
+    Mutation(
+        "a link does not free what is left",
+        "changesets/flush.py",
+        "AND r.hold = 'left'",
+        "AND r.hold = 'skipped'",
+    ),
+    Mutation(
+        "links free what is gone, but not what is left",
+        "changesets/effects/request_operations.py",
+        "return result.is_gone or result.is_left",
+        "return result.is_gone",
+    ),
+    Mutation(
+        "new work opens no run again",
+        "store/awakening.py",
+        "SET is_finished = false, is_closed = false",
+        "SET is_finished = true, is_closed = false",
+    ),
     # Two transactions at once
     Mutation(
         "items are not locked",

@@ -19,7 +19,8 @@ class Enqueue:
     """A Request that a spider without tasks yields: its name, its callback, where it leads.
 
     `again` says when one that is known is fetched again: "never"; "in each run", once, as one of
-    `start()`; "whenever" it is yielded, as one with `dont_filter`.
+    `start()`; "whenever" it is yielded, as one with `dont_filter`; "if gone", or left by an earlier
+    run, as links where pages are incremental.
     """
 
     name: str
@@ -153,7 +154,8 @@ class Run:
         item = graph.items[number]
         is_whenever = one.again == "whenever"
         is_its_own = item.name == one.name
-        if is_its_own and f"callback:{one.callback}" not in item.tags:
+        only_gone = one.again == "if gone"
+        if is_its_own and not only_gone and f"callback:{one.callback}" not in item.tags:
             results = item.results.values()
             if results and all(is_whenever or result.run < graph.run for result in results):
                 # The code gave the request another callback since.
@@ -164,12 +166,16 @@ class Run:
         is_again = False
         for task, result in item.results.items():
             is_meant = task == one.callback or not is_its_own
-            is_done = result.is_held or graph.is_fresh(Pair(number, task))
+            is_left = item.holds.get(task) == "left"
+            is_done = is_left or result.is_held or graph.is_fresh(Pair(number, task))
+            if only_gone:
+                is_done = is_left or (result.is_held and result.is_gone)
             is_old = is_whenever or result.run < graph.run
             is_old = is_old and not (result.is_held and task in graph.stopped)
             if graph.tasks[task].is_callback and is_meant and is_done and is_old:
                 result.expired = graph.tick
                 result.let_run()
+                item.free_left(task)
                 is_again = True
         if is_again and is_its_own:
             self._take_request(item, one)
@@ -350,6 +356,7 @@ class Run:
                 continue
             result = self.result(number, task)
             result.let_run()
+            self.graph.items[number].free_left(task)
             result.expired = self.graph.tick  # which means nothing before it is complete
             if self.is_own(number, task):
                 self.expired = result.expired

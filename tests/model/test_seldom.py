@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from model import overlap_acts
 from model.any_history import AnyHistory
 from model.histories import STARTS
+from model.operations import Enqueue
 from model.overlaps import Collect, Commit, Overlap
 from model.two_at_once import TwoAtOnce
 from support.races import actors
@@ -95,6 +97,32 @@ def test_a_version_bump_lets_go_of_failures_without_the_tag(history):
     both.start(STARTS[2])
     both.sweep()
     history.they_are_the_same()
+
+
+@pytest.mark.parametrize("again", ["in each run", "if gone", "never"])
+@pytest.mark.parametrize("continues", [False, True])
+@pytest.mark.parametrize("between", [(), (ops.CreateItem("new", ["page"]),)])
+def test_links_free_what_a_spider_left_as_it_closed_its_run(history, again, continues, between):
+    """In the next run and in the same one, if work has opened that again; a ttl is not left."""
+    both = history.both
+    history.run_all()
+    pages = [
+        Enqueue("R", "read", "http://r.example/2"),
+        Enqueue("S", "follow", "http://r.example/3"),
+    ]
+    links = [replace(pages[0], again=again), replace(pages[1], again=again)]
+    history.close_the_run(
+        pages=tuple(pages), ends=[], between=between, continues=continues, links=()
+    )
+    assert [item.name for item in both.model.items.values() if "left" in item.holds.values()] == [
+        "R"
+    ]
+    history.they_are_the_same()
+    both.apply(*links)
+    history.they_are_the_same()
+    is_left = any("left" in item.holds.values() for item in both.model.items.values())
+    assert is_left == (again == "never")
+    history.run_all()
 
 
 @pytest.mark.parametrize("moment", ["its commit", "it attaches"])

@@ -261,10 +261,13 @@ def join(
     row = connection.execute(CURRENT, here).first()
     if for_queue and row is not None and row.is_finished and crawl.state == State.FINISHED:
         return Run(row.number, row.started_at, is_over=True)
+    run = _continue(connection, crawl_id, row) if continues else None
+    if run is not None and run.is_over:
+        return run
     if row is not None and (row.is_closed or row.is_continued):
         queues.wake_crawl(connection, crawl_id)  # parked with what its spider left
-    if continues:
-        return _continue(connection, crawl_id, row)
+    if run is not None:
+        return run
     if row is not None and row.is_continued and not for_queue:
         end_continued(connection, crawl_id)
     elif row is not None and not row.is_finished:

@@ -9,8 +9,10 @@ from uuid import UUID
 from fastapi import APIRouter, Depends, Path, Query, Response
 
 from scrapy_itemgraph.exceptions import OperationError
+from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model import documents
 from scrapy_itemgraph.model.failure_filters import FailureFilters
+from scrapy_itemgraph.store.admin.costs import Cost
 from scrapy_itemgraph.web import bodies, models
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.documents import answer
@@ -103,12 +105,23 @@ def handle_failures(graph: CrawlGraph, _: Operator, given: bodies.HandlingOfMany
     if given.led_to is not None:
         if given.all or not given.retry or any(one is not None for one in which.values()):
             raise OperationError('"led_to" stands alone')
+        if given.dry_run:
+            cost = graph.costs.of_handle_led(given.led_to)
+            return answer({"handled": 0, "retry": True, "cost": cost._asdict()})
         return answer({"handled": graph.failures.handle(led_to=given.led_to), "retry": True})
     if given.all == any(one is not None for one in which.values()):
         raise OperationError(
             'say which: "failures", "task", "group", "type", "text" and "since" hold together; '
             '"led_to" and "all": true each stand alone'
         )
+    return _handled(graph, given, which)
+
+
+def _handled(graph: ItemGraph, given: bodies.Handling, which: FailureFilters) -> Response:
+    """Handle failures, or only count what that has fetched."""
+    if given.dry_run:
+        cost = graph.costs.of_handle(**which) if given.retry else Cost(0)
+        return answer({"handled": 0, "retry": given.retry, "cost": cost._asdict()})
     handled = graph.failures.handle(retry=given.retry, **which)
     return answer({"handled": handled, "retry": given.retry})
 
@@ -129,8 +142,7 @@ def handle_failure(
     graph: CrawlGraph, _: Operator, failure: _Number, given: bodies.Handling
 ) -> Response:
     """Mark a failure as handled; what failed may run again."""
-    handled = graph.failures.handle(failure, retry=given.retry)
-    return answer({"handled": handled, "retry": given.retry})
+    return _handled(graph, given, {"failures": [failure]})
 
 
 @router.post("/failures/unhandle", response_model=models.Undone)
@@ -149,4 +161,7 @@ def handle_gone(graph: CrawlGraph, _: Operator, given: bodies.AskingAgain) -> Re
             'say which: "task" and "item" hold together, and "all": true stands alone'
         )
     item = None if given.item is None else graph.lookup.page(given.item).item
+    if given.dry_run:
+        cost = graph.costs.of_handle_gone(given.task, item=item)
+        return answer({"handled": 0, "cost": cost._asdict()})
     return answer({"handled": graph.failures.handle_gone(given.task, item=item)})

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
+from scrapy_itemgraph.model import documents
 from scrapy_itemgraph.model.set_aside import Hold
 from scrapy_itemgraph.web import bodies, models
 from scrapy_itemgraph.web.access import Operator, Reader
@@ -73,11 +74,18 @@ def depth(graph: CrawlGraph, _: Reader) -> Response:
     return answer(graph.depths.standing())
 
 
-@router.put("/depth", response_model=models.Depth)
+@router.put("/depth", response_model=models.SetDepth | None)
 def set_depth(graph: CrawlGraph, visitor: Operator, given: bodies.DepthLimit) -> Response:
-    """Say how many links deep pages may be; depths are tracked from now on."""
-    graph.depths.set_limit(given.limit, by=visitor.by)
-    return answer(graph.depths.standing())
+    """Say how many links deep pages may be; depths are tracked from now on.
+
+    Null is answered to a dry run where depths are not tracked.
+    """
+    if not given.dry_run:
+        graph.depths.set_limit(given.limit, by=visitor.by)
+        return answer(graph.depths.standing())
+    cost, standing = graph.costs.of_depth(given.limit), graph.depths.standing()
+    told = {"cost": cost._asdict()}
+    return answer(None if standing is None else {**documents.of(standing), **told})
 
 
 def _set_aside(graph: ItemGraph, hold: Hold, given: bodies.SettingAside) -> int:

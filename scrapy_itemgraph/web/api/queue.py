@@ -115,7 +115,9 @@ def set_terms(
     if "settings" in changes:
         settings = crawl_arguments.texts(changes.pop("settings"))
         terms.check({}, settings)
-        changes["start_settings"] = {**queue.get(crawl).settings, **settings}
+        now = queue.get(crawl)
+        changes["start_settings"] = {**now.settings, **settings}
+        terms.check_feeds(now.project, changes["start_settings"])
     return answer(_plain(queue.set(crawl, by=visitor.by, **changes)))
 
 

@@ -50,5 +50,8 @@ def expire_many(graph: CrawlGraph, _: Operator, given: bodies.Expiring) -> Respo
         raise OperationError(
             'say which: "task" and "tag" hold together, and "all": true stands alone'
         )
-    expired = graph.tasks.expire(given.task, tag=given.tag)
-    return answer({"task": given.task, "tag": given.tag, "expired": expired})
+    which = {"task": given.task, "tag": given.tag}
+    if given.dry_run:
+        cost = graph.costs.of_expire(given.task, tag=given.tag)
+        return answer({**which, "expired": 0, "cost": cost._asdict()})
+    return answer({**which, "expired": graph.tasks.expire(given.task, tag=given.tag)})

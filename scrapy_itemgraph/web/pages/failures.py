@@ -124,7 +124,8 @@ def failures(
 ) -> HTMLResponse:
     """Show open failures in groups, the latest first."""
     task_names = list(graph.tasks.tags())  # or a NotFoundError that names the crawls there are
-    groups = graph.failures.groups(_GROUPS, sort=sort, **asked.of(graph))
+    which = asked.of(graph)
+    groups = graph.failures.groups(_GROUPS, sort=sort, **which)
     examples = [one.example for one in groups]
     simulating = Simulating.of(graph)
     commands = [
@@ -143,6 +144,7 @@ def failures(
         filters=asdict(asked),
         moments=periods.LABELS,
         sort=sort,
+        cost=graph.costs.of_handle(**which).words if any(which.values()) else "",
         groups=[_shown(one, typed, sparks) for one, typed in zip(groups, commands, strict=True)],
         axis=sparks.axis,
         stamp=int(graph.failures.open()),

@@ -157,6 +157,7 @@ def set_terms(
     changes = {name: value for name, value in wanted.items() if value != getattr(now, name)}
     if settings:
         changes["start_settings"] = {**now.settings, **settings}
+        terms.check_feeds(now.project, changes["start_settings"])
     if not changes:
         return _said(request, graph, "was so already", kind="warn")
     graph.queue.set(graph.crawl, by=visitor.by, **changes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import shlex
 from collections import Counter
@@ -89,3 +90,44 @@ def test_kept_items_of_a_run_that_goes_on_are_all_in_its_feeds(project, site):
     assert sorted(document(project, "out.json")) == every
     assert sorted(lines(project)) == every
     assert not (project.directory / "out.continued.json").exists()
+
+
+CSV_AND_GZIP = """
+FEEDS = {
+    "out.csv": {"format": "csv", "overwrite": True},
+    "out.jsonl.gz": {
+        "format": "jsonlines",
+        "overwrite": True,
+        "postprocessing": ["scrapy.extensions.postprocessing.GzipPlugin"],
+    },
+}
+"""
+
+
+def unpacked(path):
+    """Return the pages of a gzip feed of lines."""
+    lines = gzip.decompress(path.read_bytes()).splitlines()
+    return sorted(json.loads(line)["url"].rpartition("/")[2] for line in lines)
+
+
+@pytest.mark.tracebacks("ValueError: broken")
+def test_csv_is_appended_to_without_a_second_header_and_gzip_is_written_beside(project, site):
+    """A run that goes on leaves the gzip feed as it is, says so, and writes NAME.continued.EXT."""
+    project.write(SPIDER, CSV_AND_GZIP)
+    project.crawl()
+    whole = (project.directory / "out.jsonl.gz").read_bytes()
+    (project.directory / "mended").touch()
+    project.scrapy("itemgraph", "handle", "--all")
+
+    run = project.crawl("-s", "ITEMGRAPH_CONTINUE=True")
+
+    assert run.stats["reason"] == "finished", run.log
+    header, *rows = (project.directory / "out.csv").read_text().splitlines()
+    pages = sorted(row.rpartition("/")[2] for row in rows)
+    assert (header, pages) == ("url", ["0", "1", "2", "3", "4", "5", "behind"])
+    assert (project.directory / "out.jsonl.gz").read_bytes() == whole
+    beside = project.directory / "out.continued.jsonl.gz"
+    assert unpacked(beside) == ["3", "behind"]
+    (warning,) = [line for line in run.log.splitlines() if "would be overwritten" in line]
+    assert "WARNING: out.jsonl.gz" in warning
+    assert warning.index("out.continued.jsonl.gz")

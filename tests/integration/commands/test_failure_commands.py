@@ -9,9 +9,11 @@ import pytest
 from support import graphs
 from support.commands_run import TASKS
 
+from scrapy_itemgraph.commands.call import Call
 from scrapy_itemgraph.model.attempt_logs import LogLine
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 from scrapy_itemgraph.store import open_failures
+from scrapy_itemgraph.store.admin import costs
 
 TRACEBACK = """Traceback (most recent call last):
   File "/shop/spiders.py", line 7, in parse
@@ -295,6 +297,38 @@ def test_a_number_finds_its_crawl(scrapy, failing):
     assert "KeyError" in shown.out
     assert handled.out == "1 handled; it may run again\n"
     assert scrapy("failures", "99999").code == 1
+
+
+def test_commands_say_what_they_cost_before_they_do_it(scrapy, failing, monkeypatch):
+    """How many pages `handle`, `expire` and `crawls set --depth` free; many are not counted."""
+    left = []
+    note = Call.note
+
+    def noted(call, line):
+        left.append(len(failing.failures()))
+        note(call, line)
+
+    monkeypatch.setattr(Call, "note", noted)
+    one, *_ = numbers(scrapy)
+
+    said = [scrapy("handle", str(one)).err, scrapy("handle", "--no-retry", "--task", "reviews").err]
+    monkeypatch.setattr(costs, "MANY", 3)
+    said += [scrapy("handle", "--all").err, scrapy("expire", "--all").err]
+    scrapy("crawls", "set", "books", "--depth", "0")
+    failing.connection.exec_driver_sql(
+        "INSERT INTO depths (item_id, crawl_id, depth) "
+        "SELECT id, crawl_id, 1 FROM items WHERE name = 'A'"
+    )
+    said.append(scrapy("crawls", "set", "books", "--depth", "2").err)
+
+    assert said == [
+        "scrapy itemgraph: 1 page to fetch\n",
+        "",
+        "scrapy itemgraph: 3 or more pages to fetch\n",
+        "scrapy itemgraph: 3 or more pages to fetch\n",
+        "scrapy itemgraph: 1 page to fetch\n",
+    ]
+    assert left == [5, 3, 0, 0]
 
 
 @pytest.mark.parametrize(

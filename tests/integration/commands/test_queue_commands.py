@@ -73,7 +73,7 @@ def test_a_crawl_is_added_with_all_that_it_is_started_with(queued):
         (
             ["books", "x", "-o", "a.csv", "-s", "ITEMGRAPH_KEEP_ITEMS=False"],
             "each process of the crawl would write a.csv by itself",
-            2,
+            1,
         ),
         (["books", "x", "-o", "-:csv"], "its job's log; name a file", 2),
         (["books", "x", "-o", "a.cvs"], "Unrecognized output format 'cvs'", 2),
@@ -185,6 +185,22 @@ def test_the_list_has_the_queue_in_its_order_and_then_the_others(queued, scrapy,
     assert (
         limited.out.splitlines()[-1] == "(of 1 crawls, the active ones first; --limit shows more)"
     )
+
+
+def test_feeds_are_not_split_by_a_setting_that_comes_later(queued):
+    """`crawls set` refuses to keep no items of a crawl with feeds, its own or its project's."""
+    queued("crawls", "add", "books", "-o", "a.csv")
+    queued("crawls", "add", "boats")
+    anew = ("-s", "ITEMGRAPH_KEEP_ITEMS=False")
+
+    own = queued("crawls", "set", "books", *anew)
+    of_project = queued("crawls", "set", "boats", *anew, FEEDS={"b.csv": {"format": "csv"}})
+    none = queued("crawls", "set", "boats", *anew)
+
+    assert (own.code, "would write a.csv by itself" in own.err) == (1, True)
+    assert (of_project.code, "would write b.csv by itself" in of_project.err) == (1, True)
+    assert none.code == 0
+    assert queued("crawls", "show", "books", "--json").document["settings"].keys() == {"FEEDS"}
 
 
 def test_terms_are_changed_and_taken_away(queued):

@@ -14,8 +14,9 @@ from scrapy_itemgraph.model.crawl_states import Change, NewCrawl
 from scrapy_itemgraph.model.schedule_terms import NewSchedule
 from scrapy_itemgraph.model.schedules import CatchUp, Overlap, Rule
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.store import awakening
 from scrapy_itemgraph.store.admin import crawl_changes
-from scrapy_itemgraph.store.registry import crawl_queue, schedule_starts, schedules
+from scrapy_itemgraph.store.registry import crawl_queue, runs, schedule_starts, schedules
 
 pytestmark = pytest.mark.server
 
@@ -380,3 +381,26 @@ def test_looking_for_what_is_due_reads_few_rows(scheduled, is_known):
 
     most = {one.name: one.rows for one in explained if one.rows > 60}
     assert most == {}
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_a_start_that_is_due_beside_a_continued_run_waits_for_its_end(scheduled, overlap):
+    """Work has opened the last run again: whatever its overlap, the schedule is not skipped."""
+    number = scheduled.add(overlap=overlap)
+    ((crawl,),) = scheduled.run("SELECT id FROM crawls")
+    scheduled.connection.execute(runs.BEGIN, {"crawl": crawl})
+    scheduled.run("UPDATE runs SET is_finished = true, ended_at = now()")
+    awakening.awaken(scheduled.connection, [crawl])
+    scheduled.pass_by(hours=6)
+
+    beside, waiting, before = scheduled.start(), scheduled.jobs(), scheduled.state()
+    scheduled.run("UPDATE runs SET is_finished = true, ended_at = now()")
+    scheduled.finish()
+    after = scheduled.start()
+    run = runs.join(scheduled.connection, crawl, for_queue=True)
+
+    assert (beside, waiting, before) == (0, [], "active")
+    assert after == 2
+    assert scheduled.jobs() == [("pending", None)]
+    assert schedules.schedule(scheduled.connection, number).missed == 0
+    assert (run.number, run.is_continued) == (2, False)

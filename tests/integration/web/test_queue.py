@@ -236,6 +236,28 @@ def test_forms_add_set_and_steer_as_the_command_line_does(ask, graph) -> None:
     posted(ask, f"{at}/unlock")
 
 
+def test_feeds_of_a_crawl_that_keeps_no_items_are_refused_by_api_and_form(graph) -> None:
+    """As by `crawls add`: by the project, by the crawl itself, and when its settings change."""
+    own = {"project": "shop", "list_spiders": ["printf", "s\\n"], "feeds": ["out/a.csv"]}
+    told = asking(graph, **own, keeps=False)
+    ask = asking(graph, **own)
+    split, anew = "would write out/a.csv by itself", {"ITEMGRAPH_KEEP_ITEMS": "False"}
+
+    refused = [
+        told("POST", Q, {"spider": "s"}),
+        ask("POST", Q, {"spider": "s", "settings": anew}),
+        posted(ask, "/queue/add", spider="s", settings="ITEMGRAPH_KEEP_ITEMS=False"),
+    ]
+    assert told("POST", Q, {"spider": "s", "project": "other"}).status_code == 201
+    assert ask("POST", Q, {"spider": "s", "name": "kept"}).status_code == 201
+    refused.append(ask("PATCH", f"{Q}/kept", {"settings": anew}))
+    late = posted(ask, "/queue/kept/set", settings="ITEMGRAPH_KEEP_ITEMS=False", back="/queue")
+
+    assert [(one.status_code, split in one.text) for one in refused] == [(422, True)] * 4
+    assert late.headers["location"] == "/queue"
+    assert graph.queue.get("kept").settings == {}
+
+
 def on_mars(connection: sa.Connection) -> None:
     """Give all schedules a time zone that cannot be read, as only a statement can."""
     connection.execute(sa.text("UPDATE schedules SET time_zone = 'Mars/Gale'"))

@@ -175,3 +175,17 @@ def test_a_start_by_hand_goes_on_only_where_that_is_asked_for(crawl):
     assert (nothing.number, nothing.is_over) == (1, True)
     assert (continued.number, continued.is_continued) == (1, True)
     assert (new.number, new.is_continued) == (2, False)
+
+
+def test_new_work_wakes_a_crawl_that_had_nothing_to_continue(crawl):
+    """A start that found nothing to go on with leaves the queues parked: new work is noticed."""
+    crawl.do(request("A"))
+    close(crawl)
+    hold(crawl)
+    with graphs.committed(crawl.connection):
+        crawl.connection.execute(sa.text("DELETE FROM processes"))
+        assert runs.join(crawl.connection, crawl.id, continues=True).is_over
+
+    crawl.work("NEW")
+
+    assert crawl.rows("SELECT state FROM crawls") == [("active",)]
