@@ -90,7 +90,7 @@ class Supervisor:
             raise self._outdated
 
     def _is_over(self) -> bool:
-        if self._children:
+        if not all(child.outlives_kill for child in self._children.values()):
             return False
         return bool(self._signals) or (self._options.once and self._is_idle)
 

@@ -1,4 +1,4 @@
-"""A runner's rounds: what fails again and again is said once."""
+"""A runner's rounds: what they say when they fail, and when they are over."""
 
 from __future__ import annotations
 
@@ -33,3 +33,18 @@ def test_a_round_that_fails_as_before_is_said_once(caplog, monkeypatch):
 
     assert [bool(record.exc_info) for record in caplog.records] == [False, True]
     assert [str(record.args[1]) for record in caplog.records] == [str(each) for each in failures]
+
+
+def test_a_runner_that_was_told_to_end_does_not_wait_for_what_nobody_can_end():
+    """It waits for its processes, but for one that has outlived its SIGKILL."""
+
+    async def within():
+        one = Supervisor(SimpleNamespace(), SimpleNamespace())
+        one._signals = 1
+        children = [SimpleNamespace(outlives_kill=False), SimpleNamespace(outlives_kill=True)]
+        one._children = dict(enumerate(children))
+        before = one._is_over()
+        del one._children[0]
+        return before, one._is_over()
+
+    assert asyncio.run(within()) == (False, True)
