@@ -119,7 +119,8 @@ chaos: $(READY) compiled ## faults of 24 kinds, a queue under fire, and slow tes
 		tests/acceptance/crawling/test_runs.py tests/acceptance/hosts/test_politeness.py \
 		tests/acceptance/exports/test_kept_feeds.py tests/acceptance/servers/test_standby.py \
 		tests/acceptance/exports/test_blobs.py tests/integration/store/test_queue_order.py \
-		tests/acceptance/running/test_runner_faults.py
+		tests/acceptance/running/test_runner_faults.py tests/acceptance/crawling/test_changing_rules.py \
+		tests/acceptance/servers/test_event_streams.py tests/acceptance/urlfrontier/test_kills.py
 	ITEMGRAPH_SEEDS=10000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/unit/worker/test_orders.py tests/acceptance/crawling/test_chains.py
 
