@@ -1,11 +1,11 @@
-"""The queue under fire: many crawls, few places, changes of mind, and a kill a minute.
+"""The queue under fire: many crawls, few places, changes of mind, and a fault a minute.
 
     python tests/chaos/queued_crawls.py --crawls 300 --kill-every 60 --changes 60
 
 In the end each crawl has fetched the pages that it would have fetched undisturbed and kept what it
 scraped of each once, no log has the secret that each page writes, and a model that replays what
 happened agrees with every assignment and every preemption. How long places were empty after a kill
-is printed. `make chaos` runs it.
+is printed. The runners' role has a worker's rights. `make chaos` runs it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,21 +30,28 @@ from typing import TYPE_CHECKING
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import sqlalchemy as sa
 from support import queued, servers, sites
+from support.little_roles import little_role
 from support.projects import Project, until
 from support.queue_replay import Replay
 
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.crawl_states import Change, State
+from scrapy_itemgraph.postgres import migrate
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterator
     from datetime import datetime
 
+    from support.little_roles import LittleRole
+
 # Each page leads to two more, as far as there are.
 SPIDER = """
+import signal
+
 class S(scrapy.Spider):
     name = "s"
 
@@ -53,6 +60,8 @@ class S(scrapy.Spider):
         self.pages = int(pages)
 
     async def start(self):
+        if int(self.key) % 3 == 0:  # it hears no SIGTERM, also as its runner is killed
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         yield self.page(1)
 
     def page(self, number):
@@ -77,20 +86,29 @@ RUNNERS = {
     "only": ("--processes", "1", "--tag", "proxy", "--only-tagged"),
 }
 TAGS = (None, None, None, "big", "gpu", "proxy")
+LASTS = 4.0  # seconds that a role has no rights, or the schema is another version's
 AIMS = {"process": 5.0, "runner": 10.0, "all": 10.0, "deaf": 30.0}
+# What befalls all at once, and what is done again after a while.
+CHANGES = ("rights", "schema")
 STALLED = 600.0  # seconds without an end of a crawl
 ROUND = 0.5  # seconds until what has died is started again
 
 
 @dataclass
 class Field:
-    """A project with its runners, which are started again as systemd would."""
+    """A project with its runners, which are started again as systemd would.
 
+    `owner` reaches its database as who owns it.
+    """
+
+    owner: Project
     project: Project
+    role: LittleRole
     choice: random.Random
     crawls: dict[str, int]  # the pages of each
     runners: dict[str, subprocess.Popen] = field(default_factory=dict)
     kills: list[tuple[str, datetime, dict[tuple[str, int], int]]] = field(default_factory=list)
+    faults: Counter[str] = field(default_factory=Counter)
 
     def keep_running(self) -> None:
         """Start each runner that does not run."""
@@ -98,9 +116,29 @@ class Field:
             if name not in self.runners or self.runners[name].poll() is not None:
                 self.runners[name] = queued.work(self.project, "--name", name, *options)
 
+    def befall(self, what: str) -> None:
+        """Kill something, or have it befall all for a while."""
+        self.faults[what] += 1
+        if what == "rights":
+            self.role.take()
+            time.sleep(LASTS)
+            self.role.give()
+        elif what == "schema":
+            with queued.transaction(self.owner.url) as connection:
+                version = connection.scalar(migrate.VERSION)
+            self._have_schema("9999")
+            time.sleep(LASTS)
+            self._have_schema(version)
+        else:
+            self.kill(what)
+
+    def _have_schema(self, version: str) -> None:
+        with queued.transaction(self.owner.url) as connection:
+            connection.execute(SET_VERSION, {"version": version})
+
     def kill(self, what: str) -> None:
         """Kill a process, a runner, or all; "deaf": a runner whose processes hear no SIGTERM."""
-        rows = self.project.rows(
+        rows = self.owner.rows(
             "SELECT r.name, p.number, j.id, j.process_id FROM places p "
             "JOIN runners r ON r.id = p.runner_id JOIN jobs j ON j.id = p.job_id "
             "WHERE j.process_id IS NOT NULL AND j.worker_id IS NOT NULL"
@@ -110,7 +148,7 @@ class Field:
             rows = rows[:1]
         elif what in {"runner", "deaf"}:
             rows = [row for row in rows if row[0] == rows[0][0]]
-        ((now,),) = self.project.rows("SELECT clock_timestamp()")
+        ((now,),) = self.owner.rows("SELECT clock_timestamp()")
         if what == "deaf":  # a process that is stopped ends by SIGKILL alone
             for *_, process in rows:
                 with suppress(ProcessLookupError):
@@ -174,8 +212,8 @@ def add(project: Project, choice: random.Random, count: int) -> dict[str, int]:
 def run(one: Field, arguments: argparse.Namespace) -> None:
     """Kill and change until all crawls have ended."""
     one.keep_running()
-    until(lambda: len(one.project.rows("SELECT FROM runners")) == len(RUNNERS))
-    with ItemGraph.open(one.project.url) as graph:
+    until(lambda: len(one.owner.rows("SELECT FROM runners")) == len(RUNNERS))
+    with ItemGraph.open(one.owner.url) as graph:
         for name in one.choice.sample(list(one.crawls), len(one.crawls) // 30):
             with suppress(OperationError):
                 graph.queue.lock(
@@ -186,10 +224,10 @@ def run(one: Field, arguments: argparse.Namespace) -> None:
 
 def strike(one: Field, graph: ItemGraph, arguments: argparse.Namespace) -> None:
     """Do what is due each second, until no crawl is left."""
-    whats, changes = itertools.cycle(AIMS), arguments.changes
+    whats, changes = itertools.cycle([*AIMS, *CHANGES]), arguments.changes
     now = moved_at = time.monotonic()
     kill_at, change_at, before = now + arguments.kill_every, now, 0
-    while (left := one.project.rows(LEFT)[0][0]) > 0:
+    while (left := one.owner.rows(LEFT)[0][0]) > 0:
         time.sleep(ROUND)
         now = time.monotonic()
         one.keep_running()
@@ -200,13 +238,14 @@ def strike(one: Field, graph: ItemGraph, arguments: argparse.Namespace) -> None:
             one.settle(graph)
         if now >= kill_at:
             kill_at = now + arguments.kill_every
-            one.kill(next(whats))
-            print(f"{len(one.kills)} kills, {left} crawls left, {changes} changes", flush=True)
+            one.befall(next(whats))
+            print(f"{one.faults.total()} faults, {left} crawls left, {changes} changes", flush=True)
         if left != before:
             before, moved_at = left, now
-        assert now - moved_at < STALLED, one.project.rows(STATES)
+        assert now - moved_at < STALLED, one.owner.rows(STATES)
 
 
+SET_VERSION = sa.text("UPDATE itemgraph_version SET version_num = :version")
 LEFT = "SELECT count(*) FROM crawls WHERE state <> 'finished'"
 STATES = "SELECT name, state, state_reason, next_at FROM crawls WHERE state <> 'finished'"
 KEPT = "SELECT c.name, j.fields->>'url' FROM journal j JOIN crawls c ON c.id = j.crawl_id"
@@ -220,20 +259,20 @@ def wrongs(one: Field, replay: Replay) -> Iterator[str]:
     """Return what is not as it would have been undisturbed."""
     yield from replay.wrongs
     kept: dict[str, Counter[int]] = defaultdict(Counter)
-    for name, url in one.project.rows(KEPT):
+    for name, url in one.owner.rows(KEPT):
         kept[name][int(url.rpartition("/")[2])] += 1
     for name, pages in one.crawls.items():
         if kept[name] != Counter(range(1, pages + 1)):
             extra, missing = kept[name] - Counter(range(1, pages + 1)), pages - len(kept[name])
-            said = one.project.scrapy("itemgraph", "crawls", "history", name).output
+            said = one.owner.scrapy("itemgraph", "crawls", "history", name).output
             yield f"{name}: {missing} of {pages} pages missing, {extra.total()} too many\n{said}"
-    yield from (f"job {job} is open" for (job,) in one.project.rows(OPEN))
+    yield from (f"job {job} is open" for (job,) in one.owner.rows(OPEN))
     yield from (f"{where} has the secret" for where, said in written(one) if "s3same" in said)
 
 
 def written(one: Field) -> Iterator[tuple[str, str]]:
     """Return what processes wrote, in files and in the database."""
-    logs = one.project.directory / ".scrapy" / "itemgraph-logs"
+    logs = one.owner.directory / ".scrapy" / "itemgraph-logs"
     read = {path: path.read_bytes() for path in logs.rglob("*.log*")}
     said = {
         path.name: gzip.decompress(data) if path.suffix == ".gz" else data
@@ -241,12 +280,12 @@ def written(one: Field) -> Iterator[tuple[str, str]]:
     }
     assert any(b"@env:DOOR" in data for data in said.values())
     yield from ((name, data.decode(errors="replace")) for name, data in said.items())
-    yield from one.project.rows("SELECT format('job %s', id), output FROM jobs WHERE output <> ''")
+    yield from one.owner.rows("SELECT format('job %s', id), output FROM jobs WHERE output <> ''")
 
 
 def figures(one: Field) -> Iterator[str]:
     """Return how long places were empty that were killed, until another process was started."""
-    starts = one.project.rows(STARTS)
+    starts = one.owner.rows(STARTS)
     found: dict[str, list[float]] = defaultdict(list)
     for what, at, places in one.kills:
         for (runner, place), job in places.items():
@@ -279,10 +318,16 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="itemgraph-chaos-") as directory,
         servers.own_postgres() as server,
         sites.site() as site,
+        ExitStack() as stack,
     ):
         project = Project(Path(directory), server.url, site.url).write(SPIDER, SETTINGS)
         project.scrapy("itemgraph", "init")
-        one = Field(project, choice, add(project, choice, arguments.crawls))
+        owner = Project(Path(directory), server.url, site.url)
+        role = stack.enter_context(little_role(server.url))
+        crawls = add(owner, choice, arguments.crawls)
+        project.url = role.url
+        project.write(SPIDER, SETTINGS)
+        one = Field(owner, project, role, choice, crawls)
         try:
             run(one, arguments)
             for runner in one.runners.values():
@@ -293,11 +338,12 @@ def main() -> int:
             for process in project.started:
                 process.kill()
                 process.wait()
-        with queued.transaction(project.url) as connection:
+        with queued.transaction(owner.url) as connection:
             replay = Replay().read(connection)
         found = list(wrongs(one, replay))
         counts = ", ".join(f"{what} {count}" for what, count in sorted(replay.counts.items()))
         load = os.getloadavg()[2]
+        print(*(f"{what}: {count}" for what, count in one.faults.items()), sep=", ")
         print(f"{time.monotonic() - began:.0f} s, load {load:.1f}; events: {counts}")
         print(f"{sum(site.hits.values()):,} requests for {sum(one.crawls.values()):,} pages")
         print(*figures(one), sep="\n")
