@@ -28,6 +28,7 @@ ROBOTS = (
     b"User-agent: *\nCrawl-delay: 0.00000001\n",
     b"User-agent: *\nCrawl-delay: " + b"9" * 5000 + b"\n",
     b"\xff\x00" * 10_000,
+    b"User-agent: *\n" + b"Disallow: /nowhere\n" * 4000,  # so large that a thread parses it
     b"",
 )
 

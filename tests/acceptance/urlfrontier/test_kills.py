@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -138,6 +139,8 @@ def test_killed_servers_with_tls_and_renewed_certificates_lose_nothing(server, t
             with frontier.Client(one.address, credentials=trusted) as client:
                 putting = Putting(client, f"tls-{number}")
                 putting.until_acked(100)
+                with socket.create_connection(one.address.rsplit(":", 1)) as stranger:
+                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
                 renewed = certificates.Authority(tmp_path, f"renewed{number}")
                 renewed.pair("server")
                 new = grpc.ssl_channel_credentials(renewed.path.read_bytes())
