@@ -110,7 +110,7 @@ model: $(READY) ## thousands of random histories on a plain-Python model and Pos
 	ITEMGRAPH_TEST_MODEL=$(MODEL_EXAMPLES) ITEMGRAPH_TEST_MODEL_STEPS=$(MODEL_STEPS) \
 		ITEMGRAPH_TEST_MODEL_SEED=$(MODEL_SEED) $(BIN)/python -m pytest -q tests/model
 
-chaos: $(READY) compiled ## faults of 24 kinds, a queue under fire, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3", CHAOS_QUEUE="--crawls 60"; slow)
+chaos: $(READY) compiled ## faults of 25 kinds, a queue under fire, and slow tests of crashes (CHAOS="--faults 1000 --seed 7 --at-once 3", CHAOS_QUEUE="--crawls 60"; slow)
 	$(BIN)/python -u tests/chaos/drive.py $(or $(CHAOS),--faults 100)
 	$(BIN)/python -u tests/chaos/queued_crawls.py $(CHAOS_QUEUE)
 	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_CHAOS_ACTS=4000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
@@ -120,7 +120,8 @@ chaos: $(READY) compiled ## faults of 24 kinds, a queue under fire, and slow tes
 		tests/acceptance/crawling/test_runs.py tests/acceptance/hosts/test_politeness.py \
 		tests/acceptance/exports/test_kept_feeds.py tests/acceptance/servers/test_standby.py \
 		tests/acceptance/exports/test_blobs.py tests/integration/store/test_queue_order.py \
-		tests/acceptance/running/test_runner_faults.py
+		tests/acceptance/running/test_runner_faults.py tests/acceptance/crawling/test_changing_rules.py \
+		tests/acceptance/servers/test_event_streams.py tests/acceptance/urlfrontier/test_kills.py
 	ITEMGRAPH_SEEDS=10000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/unit/worker/test_orders.py tests/acceptance/crawling/test_chains.py
 

@@ -9,10 +9,13 @@ import socket
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING
 
+from scrapy_itemgraph.tools import locks
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 _KNOWN_BY = 1 << 12  # bytes before a place, by which its file is known
+_TURN_WITHIN = 60.0  # seconds that others have to write some lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ def append(path: Path, lines: bytes, place: Place) -> tuple[bool, Place | None]:
     Nowhere, if it is another file. After an OSError some of them may be there.
     """
     with path.open("a+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file
+        if not locks.lock_within(file.fileno(), fcntl.LOCK_EX, _TURN_WITHIN):  # ends with the file
+            raise TimeoutError(f"it has been locked for a minute by {locks.holder(path)}")
         if not _has(file, place):
             return False, None
         found = _place(file)

@@ -14,7 +14,7 @@ from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.graph import duty_log
 from scrapy_itemgraph.graph.notice_delivery import NoticeDelivery
 from scrapy_itemgraph.graph.worker_start import WorkerConnections
-from scrapy_itemgraph.postgres import errors
+from scrapy_itemgraph.postgres import errors, migrate
 from scrapy_itemgraph.store import notify
 from scrapy_itemgraph.store.registry import (
     crawl_ends,
@@ -177,7 +177,7 @@ class RunnerGraph:
                 runners.report(connection, self.id, self._process.identity.id, host)
             return places.look(connection, self.id, self._process.identity.id), done
 
-        found, rounds = await self._transactions.call(within)
+        found, rounds = await self._call(within)
         for duty, done, began in rounds:
             self._timetable.did(duty, done, began=began, now=time.monotonic())
         duty_log.tell([done for _, done, _ in rounds])
@@ -215,8 +215,18 @@ class RunnerGraph:
         return await self._call(schedules.renew)
 
     async def assign(self) -> list[Assigned]:
-        """Give the free places the crawls that wait; return the processes to be started."""
-        return await self._call(places.assign, self.id, self._process.identity.id, self._host)
+        """Give the free places the crawls that wait; return the processes to be started.
+
+        Raises:
+            SchemaVersionError: another version has migrated the database; nothing is assigned.
+
+        """
+
+        def within(connection: Connection) -> list[Assigned]:
+            migrate.ensure(connection, auto=False)
+            return places.assign(connection, self.id, self._process.identity.id, self._host)
+
+        return await self._call(within)
 
     async def preempt(self) -> bool:
         """Have a process end whose place is wanted by a better crawl; whether there was one."""

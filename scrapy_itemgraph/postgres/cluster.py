@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
 from scrapy_itemgraph import exceptions
-from scrapy_itemgraph.postgres import data_directory, programs, server_log, system_user
+from scrapy_itemgraph.postgres import data_directory, file_turns, programs, server_log, system_user
 from scrapy_itemgraph.tools import locks, logs, memory
 
 if TYPE_CHECKING:
@@ -161,11 +161,11 @@ class Cluster:
 
         A server that is killed as it starts is started again, for `patience` seconds.
 
-        It is created when need be; `again` starts one that died, and creates nothing; `quietly`
-        does not say that it died. It is an EmbeddedServerError if it does not start, or not in
-        time.
+        It is created when need be; `again` starts one that died, and creates nothing: where another
+        process is about to, that is a BlockingIOError. `quietly` does not say that it died. It is
+        an EmbeddedServerError if it does not start, or not in time.
         """
-        with locks.locked(self.directory / "start.lock"):
+        with file_turns.turn(self.directory / "start.lock", waits=not again):
             if not self.data.exists():
                 if again:
                     raise exceptions.EmbeddedServerError(f"{self.data} is gone.")
@@ -222,7 +222,7 @@ class Cluster:
     def _try_server_lock(self) -> int | None:
         """Lock `server.lock`, unless a process of PostgreSQL lives."""
         try:
-            return locks.lock(self.directory / "server.lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return locks.lock(self.directory / "server.lock", fcntl.LOCK_EX)
         except BlockingIOError:
             return None
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph import exceptions
-from scrapy_itemgraph.postgres import system_user
+from scrapy_itemgraph.postgres import file_turns, system_user
 from scrapy_itemgraph.tools import locks, logs
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def choose(home: Path, account: pwd.struct_passwd | None) -> Path:
 
     If there is no such place, or it is another project's, that is an EmbeddedServerError.
     """
-    with locks.locked(home / "start.lock"):
+    with file_turns.turn(home / "start.lock"):
         if (place := _read(home / POINTER)) is not None:
             _check(home, place)
         elif account is None or _is_running(home) or _is_passable(home, account):
@@ -155,7 +155,7 @@ def _bring(home: Path, place: Path, account: pwd.struct_passwd | None) -> None:
         logger.warning("%s is not used: %s is. It can be removed", old, new)
         return
     try:
-        hold = locks.lock(home / "holders.lock", fcntl.LOCK_EX | fcntl.LOCK_NB)
+        hold = locks.lock(home / "holders.lock", fcntl.LOCK_EX)
     except BlockingIOError:
         raise exceptions.EmbeddedServerError(
             f"The item graph in {home} has to move to {place}, but is in use. Stop its crawls, "

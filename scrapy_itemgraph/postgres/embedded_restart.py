@@ -50,6 +50,8 @@ class ServerRestarts:
                     continue
                 self._recover(quietly=is_quiet)
                 quiet_until = 0.0
+            except BlockingIOError:
+                continue  # another process is starting it
             except (exceptions.EmbeddedServerError, OSError) as error:
                 pause = TRY_AGAIN_AFTER
                 if not is_quiet:

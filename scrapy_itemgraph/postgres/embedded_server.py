@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 from urllib.parse import quote
 
+from scrapy_itemgraph.postgres import file_turns
 from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.embedded_restart import ServerRestarts
 from scrapy_itemgraph.tools import locks, logs
@@ -52,13 +53,15 @@ class EmbeddedServer:
         """
         cluster = Cluster.at(data_dir, postgres_bin)
         # Held before we look whether the server runs, so that nobody stops it under us.
-        hold = locks.lock(cluster.directory / "holders.lock", fcntl.LOCK_SH)
+        path = cluster.directory / "holders.lock"
+        hold = locks.opened(path)
         server = cls(cluster, hold)
         try:
+            file_turns.wait(path, hold, fcntl.LOCK_SH)
             with suppress(BlockingIOError):
                 fcntl.flock(hold, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 server.alone_since = datetime.now(UTC)
-            fcntl.flock(hold, fcntl.LOCK_SH)
+            file_turns.wait(path, hold, fcntl.LOCK_SH)
             postmaster, _ = cluster.ensure_running(patience=patience)
             server.url = postmaster.url
             server._restarts.begin()

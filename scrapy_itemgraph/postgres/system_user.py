@@ -32,7 +32,7 @@ def system_account() -> pwd.struct_passwd:
     # Two `useradd` at once succeed both, and the second gives the account another number.
     try:
         _make_lock_directory()
-        with locks.locked(_LOCK):
+        with locks.locked(_LOCK, 2 * _WITHIN):
             with suppress(KeyError):
                 return pwd.getpwnam(SYSTEM_USER)
             _make_account()

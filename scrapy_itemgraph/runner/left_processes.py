@@ -14,6 +14,8 @@ from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import happens
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from scrapy_itemgraph.model.runners import LeftJob
 
 logger = logs.logger(__name__)
@@ -35,15 +37,24 @@ class LeftProcess:
 
     @classmethod
     def find(cls, left: LeftJob) -> LeftProcess | None:
-        """Return the process of a job; None: it is not here, or has ended, or its runner lives."""
-        if left.host != socket.gethostname() or left.process_id is None:
+        """Return the process of a job; None: it is not here, or has ended, or its runner lives.
+
+        Where its runner was killed before it noted the process, that is looked for.
+        """
+        if left.host != socket.gethostname():
             return None
+        if left.process_id is not None:
+            return cls._of(left, left.process_id)
+        return next(filter(None, (cls._of(left, pid) for pid in _leaders())), None)
+
+    @classmethod
+    def _of(cls, left: LeftJob, pid: int) -> LeftProcess | None:
         try:
-            pidfd = os.pidfd_open(left.process_id)
+            pidfd = os.pidfd_open(pid)
         except OSError:
             return None
-        if _is_of(left, left.process_id) and not _has_runner(left.process_id):
-            return cls(left.process_id, pidfd)
+        if _is_of(left, pid) and not _has_runner(pid):
+            return cls(pid, pidfd)
         os.close(pidfd)
         return None
 
@@ -75,6 +86,14 @@ class LeftProcess:
             if os.getpgid(self.pid) == self.pid:
                 os.killpg(self.pid, signal.SIGKILL)
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+
+def _leaders() -> Iterator[int]:
+    """Yield the processes that lead a session, as each does that a runner starts."""
+    for one in _PROC.iterdir():
+        with suppress(ValueError, OSError):
+            if os.getsid(pid := int(one.name)) == pid:
+                yield pid
 
 
 def _is_of(left: LeftJob, pid: int) -> bool:

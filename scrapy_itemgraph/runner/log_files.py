@@ -157,7 +157,7 @@ def prune(folder: Path, most: int, running: Collection[Path]) -> int:
 def _delete(path: Path) -> bool:
     """Delete a file, unless a process writes it; tell whether it is gone."""
     with suppress(OSError):
-        held = locks.lock(path, fcntl.LOCK_EX | fcntl.LOCK_NB, create=False)
+        held = locks.lock(path, fcntl.LOCK_EX, create=False)
         try:
             path.unlink()
         finally:

@@ -100,6 +100,7 @@ class Child:
         self.log = log
         self.pid = 0
         self.has_worker = False  # it registered, and so is told by others that it is to stop
+        self.outlives_kill = False  # nobody can end it, and a runner that ends leaves it
         self._stop_after = stop_after.total_seconds()
         self._loop = asyncio.get_running_loop()
         self._over = asyncio.Event()
@@ -206,6 +207,15 @@ class Child:
         if not await happens(self._over, _KILL_AFTER):
             logger.warning("Job %d has not ended; it is killed", self.job.job)
             self.kill()
+            if not await happens(self._over, _KILL_AFTER):
+                self.outlives_kill = True
+                logger.error(
+                    "Job %d has not ended though it was killed: its process %d waits for "
+                    "something in the kernel, such as a disk that is gone",
+                    self.job.job,
+                    self.pid,
+                    extra={"action": "job_outlives_kill", "job": self.job.job},
+                )
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):

@@ -10,7 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.channels.channel import Channels
-from scrapy_itemgraph.exceptions import DatabaseUnavailableError, ItemGraphError
+from scrapy_itemgraph.exceptions import (
+    DatabaseUnavailableError,
+    ItemGraphError,
+    MissingRightError,
+    SchemaVersionError,
+)
 from scrapy_itemgraph.graph.runner_graph import RunnerGraph, first_news
 from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.runner import host, log_files
@@ -34,6 +39,7 @@ _AWAKEN_EVERY = 60.0  # seconds between two looks for work of crawls that had en
 _PRUNE_EVERY = 60.0  # seconds between two looks at how much the logs are
 _STEPS_OF_SCHEDULES = 20  # of a round; the next comes at once while there is more
 _RETRY = 2.0  # seconds until something is tried again for which the database was away
+_SAY_AGAIN = 600.0  # seconds until a failure is said again that is as it was
 _START_AGAIN = 10.0  # seconds without a start after one that the host refused
 _CLOSE_WITHIN = 15.0  # seconds that the database has at the end
 _MEMORY_SAID = 0  # of a process that runs still; the most is known at its end
@@ -55,9 +61,17 @@ class Supervisor:
         self._low: str | None = None
         self._starts_after = 0.0
         self._is_cut_off = False
+        self._failure = ""  # of the last round, as it was said
+        self._said_again_at = 0.0
+        self._outdated: SchemaVersionError | None = None
 
     async def run(self) -> None:
-        """Do rounds until the runner was told to end and nothing runs any more."""
+        """Do rounds until the runner was told to end and nothing runs any more.
+
+        Raises:
+            SchemaVersionError: another version of this code has migrated the database meanwhile.
+
+        """
         loop = asyncio.get_running_loop()
         for one in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(one, self._told_to_end)
@@ -72,9 +86,11 @@ class Supervisor:
         await cancelled([*self._tasks])
         if not rounds.cancelled():
             rounds.result()
+        if self._outdated is not None:
+            raise self._outdated
 
     def _is_over(self) -> bool:
-        if self._children:
+        if not all(child.outlives_kill for child in self._children.values()):
             return False
         return bool(self._signals) or (self._options.once and self._is_idle)
 
@@ -96,13 +112,30 @@ class Supervisor:
                 logger.warning("%s The runner goes on waiting for it", error)
             self._is_cut_off = True
             await asyncio.sleep(_RETRY)
-        except Exception:  # what runs must not end for it; the next round may be well
-            logger.exception("A round failed; the next is in %d seconds", _RETRY)
+        except SchemaVersionError as error:
+            self._end_outdated(error)
+        except Exception as error:  # noqa: BLE001 - what runs must not end for it; the next may be well
+            self._say_failed(error)
             await asyncio.sleep(_RETRY)
         else:
             self._is_cut_off = False
+            self._failure = ""
             self._graph.notices.begin_if_due()
         await self._prune_logs()
+
+    def _say_failed(self, error: Exception) -> None:
+        """Say why a round failed, with a traceback where nobody knows what that means."""
+        failure, now = f"{type(error).__name__}: {error}", time.monotonic()
+        if failure == self._failure and now < self._said_again_at:
+            return
+        self._failure, self._said_again_at = failure, now + _SAY_AGAIN
+        logger.error(
+            "A round failed, and is tried again every %d seconds: %s",
+            _RETRY,
+            error,
+            exc_info=None if isinstance(error, MissingRightError) else error,
+            extra={"action": "round_failed"},
+        )
 
     async def _look(self) -> None:
         found = await self._graph.look(self._host())
@@ -347,11 +380,11 @@ class Supervisor:
         return await self._patiently(self._graph.end, job, **seen)
 
     async def _patiently(self, call: Any, *given: Any, **named: Any) -> Any:
-        """Call, as often as it takes while the database is away."""
+        """Call, as often as it takes while the database is away, or refuses; rounds say so."""
         while True:
             try:
                 return await call(*given, **named)
-            except DatabaseUnavailableError:
+            except (DatabaseUnavailableError, MissingRightError):
                 await asyncio.sleep(_RETRY)
 
     def _note_running(self) -> None:
@@ -390,6 +423,14 @@ class Supervisor:
         else:
             for child in self._children.values():
                 child.kill()
+
+    def _end_outdated(self, error: SchemaVersionError) -> None:
+        """End, for whatever this runner starts would be refused, and its crawl be set aside."""
+        if self._outdated is None:
+            logger.error("The runner ends: %s", error, extra={"action": "runner_outdated"})
+            self._outdated = error
+            if not self._signals:
+                self._told_to_end()
 
     def _give_up(self, refusal: str) -> None:
         """End, for another process has become this runner while this one was taken for dead."""

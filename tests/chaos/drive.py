@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 PER_HISTORY = 25
 WORKERS = 2
 LOCAL = 0.4  # of the histories have one worker that uses the embedded server without an address
+TRACKED = 0.5  # of the histories track least depth, whose pages are merged
 # Of a `digest` that was under way as its database went back: what it reads is not there any more.
 # It fails, and nothing of it is kept, for its claim is not there either.
 UNDER_WAY = ("TypeError: 'NoneType' object is not subscriptable",)
@@ -132,7 +133,8 @@ def history(
 ) -> Report:
     """Crawl once, with these faults one after another, and check what became of it."""
     is_local = choice.random() < local
-    with open_field(directory, WORKERS, needs, is_local=is_local) as one:
+    settings = spiders.TRACKED if choice.random() < TRACKED else ""
+    with open_field(directory, WORKERS, needs, is_local=is_local, settings=settings) as one:
         return disturb(one, names, partial(Strike, choice, longest))
 
 
@@ -201,6 +203,14 @@ def wrongs(one: Field, expected: Collection[str] = ()) -> list[str]:
     latest = {task: versions[-1] for task, versions in one.versions.items()}
     found += spiders.wrongs(graph, spiders.expected(pages, one.url_of, latest))
     found += spiders.wrong_counts(graph, pages, one.versions)
+    is_tracked = one.ask("SELECT tracks_depth::int FROM crawls WHERE name = 's'")
+    least = spiders.depths(one.site.links) if is_tracked else {}
+    depths = one.depths()
+    found += [
+        f"{name} is {depths.get(name)} links deep, and should be {depth}"
+        for name, depth in least.items()
+        if depths.get(name) != depth
+    ]
     if claimed := one.ask("SELECT count(*) FROM work WHERE token IS NOT NULL"):
         found.append(f"{claimed} claims are left")
     engine = engines.sync_engine(one.url)

@@ -18,6 +18,8 @@ from support import moved_clocks
 from chaos.field import CLOCK, DISK, HOSTS, LEASE, PROXIED, Watch, until
 from scrapy_itemgraph.graph import ItemGraph
 from scrapy_itemgraph.model.rules import PageRule
+from scrapy_itemgraph.postgres.migrate import VERSION_TABLE
+from scrapy_itemgraph.tools import locks
 
 if TYPE_CHECKING:
     import random
@@ -266,14 +268,31 @@ def change_rules(field: Field, strike: Strike) -> None:
             graph.rules.remove(match, by="chaos")
 
 
-@fault
-def widen_tables(field: Field, strike: Strike) -> None:
+@long_fault
+def have_a_newer_schema(field: Field, strike: Strike) -> None:
     """Have workers go on under a newer schema: tables get a column more, and lose it again."""
-    for change in ("ADD COLUMN chaos int", "DROP COLUMN chaos"):
+    version = field.ask(f"SELECT version_num::int FROM {VERSION_TABLE}")
+    for change, number in (
+        ("ADD COLUMN chaos int", "9999"),
+        ("DROP COLUMN chaos", f"{version:04}"),
+    ):
         for table in ("work", "items", "results", "attempts"):
             with field.connect() as connection:
                 connection.execute(f"ALTER TABLE {table} {change}")
+        with field.connect() as connection:
+            connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = %s", [number])
+        before = field.progress()
         time.sleep(strike.lasts())
+        until(lambda before=before: field.progress() > before)  # type: ignore[misc]
+
+
+@fault
+def stop_who_starts_postgres(field: Field, strike: Strike) -> None:
+    """Kill -9 of the postmaster while a process is stopped that has the turn to start it."""
+    with locks.locked(field.directory / ".scrapy/itemgraph/start.lock", RECOVERS):
+        field.signal_postgres(signal.SIGKILL)
+        time.sleep(strike.lasts())
+    field.progress()  # it answers again
 
 
 @fault

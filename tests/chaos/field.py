@@ -24,6 +24,8 @@ from chaos import hosts, spiders
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres import migrate, programs
 from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
+from scrapy_itemgraph.store.depths import relax, sweeps
+from scrapy_itemgraph.store.registry import crawls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,6 +79,9 @@ GRAPH = """
             FROM results r JOIN tasks t ON t.id = r.task_id
             WHERE r.item_id = i.id AND r.is_successful)
     FROM items i
+"""
+DEPTHS = """
+    SELECT i.name, d.depth FROM items i LEFT JOIN depths d ON d.item_id = i.id
 """
 HELD_BY = """
     FROM work w JOIN processes k ON k.id = w.worker_id
@@ -178,6 +183,22 @@ class Field:
                 )
                 for name, names, tags, data, results in connection.execute(GRAPH)
             }
+
+    def depths(self) -> dict[str, int]:
+        """Work out what is left of depths, and read how deep all items are."""
+        engine = engines.sync_engine(self.url)
+        with engine.connect() as connection:
+            crawl_id = self.ask("SELECT id FROM crawls WHERE name = 's'")
+            did = 1
+            while did:
+                engines.hot_path(connection)
+                crawls.share_crawl(connection, crawl_id)
+                steps = (sweeps.free, sweeps.sweep, relax.relax)
+                did = sum(step(connection, crawl_id) for step in steps)
+                connection.commit()
+        engine.dispose()
+        with self.connect() as connection:
+            return dict(connection.execute(DEPTHS).fetchall())
 
     def was_refused(self, worker: subprocess.Popen) -> bool:
         """Whether a worker ended because the database was away when it started, as is meant."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ ROBOTS = (
     b"User-agent: *\nCrawl-delay: 0.00000001\n",
     b"User-agent: *\nCrawl-delay: " + b"9" * 5000 + b"\n",
     b"\xff\x00" * 10_000,
+    b"User-agent: *\n" + b"Disallow: /nowhere\n" * 4000,  # so large that a thread parses it
     b"",
 )
 
@@ -104,6 +105,7 @@ ITEMGRAPH_LEASE = 5
 if "LOCAL" in os.environ:  # it uses the embedded server itself, and starts it again
     ITEMGRAPH_DATABASE_URL = None
 """
+TRACKED = "\nITEMGRAPH_LEAST_DEPTH = True\n"
 TASKS = ("parse", "count")  # whose version may be raised
 
 
@@ -144,6 +146,11 @@ class EndlessSite(sites.Site):
         text = f"<html><title>{target}</title><body>{listed}</body></html>"
         return 200, {"Content-Type": "text/html"}, text.encode()
 
+    @property
+    def links(self) -> Mapping[int, range]:
+        """The pages that each page links to."""
+        return self._links
+
     def _links_of(self, number: int) -> range:
         if number not in self._links:
             ahead = self.promised - len(self._links) - 1
@@ -170,7 +177,7 @@ def expected(
     parsed = {"parse": ({"kind": "page"}, latest["parse"]), "digest": ({"length": 4}, "1")}
     states = {}
     for number in range(pages):
-        name = f"FIVES:{number // 10}" if number % 5 == 4 else f"PAGE:{number}"
+        name = name_of(number)
         before = states[name].names if name in states else frozenset()
         names = before | {name, f"PAGE:{number}"}
         data = {"url": url_of(number), "number": number}
@@ -180,6 +187,27 @@ def expected(
         counted = {"count": ({}, latest["count"])}
         states[name] = State(frozenset({name}), frozenset({"group"}), {}, counted)
     return states
+
+
+def name_of(number: int) -> str:
+    """Return the name that a page's item has in the end."""
+    return f"FIVES:{number // 10}" if number % 5 == 4 else f"PAGE:{number}"
+
+
+def depths(links: Mapping[int, range]) -> dict[str, int]:
+    """Return how deep each item is: of those that are merged as deep as the nearest of them."""
+    behind: dict[str, set[str]] = {}
+    for number, linked in links.items():
+        one = behind.setdefault(name_of(number), set())
+        one |= {*map(name_of, linked), f"GROUP:{number // PER_GROUP}"}
+    found = {name_of(0): 0}
+    nearest = deque(found)
+    while nearest:
+        one = nearest.popleft()
+        for other in behind.get(one, set()) - found.keys():
+            found[other] = found[one] + 1
+            nearest.append(other)
+    return found
 
 
 def wrongs(found: Mapping[str, State], graph: Mapping[str, State]) -> list[str]:

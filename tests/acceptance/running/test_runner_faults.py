@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 from chaos import hosts
 from support import proxies, queued, servers
+from support.little_roles import little_role
 from support.projects import until
 
 from scrapy_itemgraph.graph import ItemGraph
@@ -116,7 +117,14 @@ class S(scrapy.Spider):
 """
 
 
-@pytest.mark.parametrize("stuck", ["", "before it registered"])
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        "",
+        pytest.param("before it registered", marks=pytest.mark.slow),
+        "before it was noted",
+    ],
+)
 def test_a_process_that_outlives_its_runner_is_ended_before_the_next_begins(project, stuck):
     """The next runner of the host goes down the ladder; two processes never run at once."""
     project.write("import os\n" + DEAF)
@@ -127,6 +135,9 @@ def test_a_process_that_outlives_its_runner_is_ended_before_the_next_begins(proj
     ((job, deaf),) = project.rows("SELECT id, process_id FROM jobs")
     os.kill(killed.pid, signal.SIGKILL)
     killed.wait()
+    if stuck == "before it was noted":
+        with queued.transaction(project.url) as connection:
+            connection.execute(sa.text("UPDATE jobs SET process_id = NULL"))
     with ItemGraph.open(project.url) as graph:
         until(lambda: "is gone: the next runner" in " ".join(sentences(graph.queue.explain("a"))))
     assert queued.is_alive(deaf)
@@ -143,6 +154,45 @@ def test_a_process_that_outlives_its_runner_is_ended_before_the_next_begins(proj
         project.rows(f"SELECT min(started_at) FROM jobs WHERE id > {job}")[0],
     )
     assert ended <= began
+
+
+def test_a_runner_of_an_older_version_ends_once_the_database_is_migrated(project, site):
+    """It starts nothing that would be refused, so that no crawl is set aside for it."""
+    project.write(ENDLESS, SHORT)
+    queued.add(project, "a")
+    runner = queued.work(project, "--processes", "2")
+    queued.until_running(project, "a")
+    with queued.transaction(project.url) as connection:
+        connection.execute(sa.text("UPDATE itemgraph_version SET version_num = '9999'"))
+    queued.add(project, "b")
+
+    run = project.finish(runner)
+    assert run.code == 1
+    assert "ERROR: The runner ends: This database was made by a newer" in run.log
+    assert queued.jobs(project) == [("a", "cancelled", 1)]
+    assert project.rows("SELECT state FROM crawls WHERE name = 'b'") == [("active",)]
+
+
+def test_a_runner_whose_role_loses_its_rights_says_so_and_notes_ends_later(project, other, site):
+    """It says it once for each refusal, and a job that ended meanwhile has its exit code."""
+    queued.add(project, "a")
+    with little_role(project.url) as role:
+        other.url = role.url
+        other.write(ENDLESS, SHORT)
+        runner = queued.work(other)
+        before = queued.until_running(project, "a")
+        role.take()
+        os.kill(before["a"], signal.SIGKILL)
+        refused = "A round failed, and is tried again every 2 seconds: The database refuses"
+        until(lambda: refused in other.log(runner), other.log)
+        role.give()
+        until(lambda: queued.running(project).get("a") not in {None, before["a"]}, other.log)
+        runner.send_signal(signal.SIGTERM)
+        log = other.finish(runner).log
+
+    assert "Traceback" not in log
+    ended = project.rows("SELECT state, exit_code FROM jobs ORDER BY id LIMIT 1")
+    assert ended == [("temporary-error", -signal.SIGKILL)]
 
 
 def test_a_frozen_runner_does_not_act_on_what_it_lost(project, site):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -11,8 +12,9 @@ from functools import partial
 
 import grpc
 import pytest
-from support import frontier, servers
+from support import certificates, frontier, servers
 from support.frontier import discovered, known
+from support.frontier_doors import tls
 from support.projects import until
 
 from scrapy_itemgraph.postgres import engine as engines
@@ -121,6 +123,34 @@ def test_what_a_killed_server_acked_is_there(server):
             one.process.send_signal(signal.SIGKILL)
             one.process.wait()
             putting.end()
+            acked |= putting.acked
+        assert_is_there(server, acked)
+
+
+@pytest.mark.slow
+def test_killed_servers_with_tls_and_renewed_certificates_lose_nothing(server, tmp_path):
+    """UF-5: under a stream a certificate is renewed and its server killed; the next goes on."""
+    acked = {}
+    for number in range(KILLS):
+        authority = certificates.Authority(tmp_path, f"authority{number % 2}")
+        pair = authority.pair("server")
+        trusted = grpc.ssl_channel_credentials(authority.path.read_bytes())
+        with frontier.serving(server.url, *tls(pair)) as one:
+            with frontier.Client(one.address, credentials=trusted) as client:
+                putting = Putting(client, f"tls-{number}")
+                putting.until_acked(100)
+                with socket.create_connection(one.address.rsplit(":", 1)) as stranger:
+                    stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                renewed = certificates.Authority(tmp_path, f"renewed{number}")
+                renewed.pair("server")
+                new = grpc.ssl_channel_credentials(renewed.path.read_bytes())
+                with frontier.Client(one.address, credentials=new) as other:
+                    url = f"http://renewed.example/{number}"
+                    assert other.put(discovered(url)) == [(url, "OK")]
+                putting.until_acked(100)
+                one.process.send_signal(signal.SIGKILL)
+                one.process.wait()
+                putting.end()
             acked |= putting.acked
         assert_is_there(server, acked)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from contextlib import ExitStack
+
 import grpc
 import httpx
 import pytest
@@ -10,6 +13,7 @@ from support.frontier import Client, discovered
 from support.frontier_doors import DENIED, OK, UNAUTHENTICATED, add_token, outcome, tls
 
 A = "http://a.example/"
+HALF_A_GREETING = b"\x16\x03\x01\x02\x00\x01\x00"
 
 
 @pytest.fixture
@@ -75,11 +79,29 @@ def test_a_certificate_is_renewed_while_it_serves(database, authority):
     assert "server.key" in said
 
 
+def connected(address):
+    """Return a connection to a server, without TLS."""
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)))
+
+
 def scrape(served, authority):
     """Read the numbers of a server whose certificate an authority signed."""
     context = certificates.trusting(authority.path)
     answer = httpx.get(f"https://{served.said['metrics']}/metrics", verify=context)
     assert answer.status_code == 200
+
+
+def test_connections_without_tls_write_no_line(database, authority):
+    """However many a scan makes, and whatever they send or do not: others are served on."""
+    with frontier.serving(database, *tls(authority.pair("server"))) as served, ExitStack() as stack:
+        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", HALF_A_GREETING) * 20:
+            stack.enter_context(connected(served.address)).sendall(said)
+        with Client(served.address, credentials=trusting(authority)) as client:
+            assert client.put(discovered(A)) == [(A, "OK")]
+        code, said = served.stop()
+
+    assert (code, said) == (0, "")
 
 
 def test_files_that_are_no_certificate_are_one_line(authority, tmp_path):

@@ -28,7 +28,7 @@ from scrapy_itemgraph.exceptions import (
     EmbeddedServerError,
 )
 from scrapy_itemgraph.postgres import cluster as cluster_module
-from scrapy_itemgraph.postgres import embedded_restart, errors, programs
+from scrapy_itemgraph.postgres import embedded_restart, errors, file_turns, programs
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.postgres.cluster import Cluster
 from scrapy_itemgraph.postgres.embedded_server import EmbeddedServer
@@ -425,12 +425,12 @@ def test_a_start_waits_for_a_stop_under_way(cluster, monkeypatch):
     """Who starts while the last one stops the server gets a new one, not the dying one."""
     asked = threading.Event()
     started = []
-    real_lock, real_stop = locks.lock, Cluster.stop
+    real_wait, real_stop = file_turns.wait, Cluster.stop
 
-    def lock(path, operation, **options):
+    def wait(path, *given):
         if path.name == "holders.lock":
             asked.set()
-        return real_lock(path, operation, **options)
+        return real_wait(path, *given)
 
     def start():
         started.append(EmbeddedServer.start(cluster))
@@ -445,7 +445,7 @@ def test_a_start_waits_for_a_stop_under_way(cluster, monkeypatch):
 
     first = EmbeddedServer.start(cluster)
     old = postmaster(cluster)
-    monkeypatch.setattr(locks, "lock", lock)
+    monkeypatch.setattr(file_turns, "wait", wait)
     monkeypatch.setattr(Cluster, "stop", stop)
     first.close()
     monkeypatch.undo()

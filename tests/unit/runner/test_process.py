@@ -72,6 +72,23 @@ def run(options, monkeypatch):
     return run
 
 
+def test_a_process_that_outlives_its_kill_is_said(run, monkeypatch, caplog):
+    """A runner knows it, so that it does not wait for what nobody can end."""
+    kill, found = process.Child.kill, []
+
+    def kills_late(child):
+        found.append(child)
+        child._loop.call_later(0.3, kill, child)
+
+    monkeypatch.setattr(process.Child, "kill", kills_late)
+    code = WAITS.format(before="signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    ended, _ = run(code, process.Child.stop, _KILL_AFTER=0.05)
+
+    assert ended.code == -signal.SIGKILL
+    assert found[0].outlives_kill
+    assert "has not ended though it was killed: its process" in caplog.text
+
+
 def test_a_process_has_its_job_its_own_session_and_a_log(run, options):
     """What it writes is in its file, also where a grandchild holds the pipe; its code is seen."""
     ended, log = run(
