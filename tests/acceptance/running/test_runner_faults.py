@@ -162,6 +162,7 @@ def test_a_runner_of_an_older_version_ends_once_the_database_is_migrated(project
     queued.add(project, "a")
     runner = queued.work(project, "--processes", "2")
     queued.until_running(project, "a")
+    until(lambda: project.rows("SELECT 1 FROM jobs WHERE worker_id IS NOT NULL"), project.log)
     with queued.transaction(project.url) as connection:
         connection.execute(sa.text("UPDATE itemgraph_version SET version_num = '9999'"))
     queued.add(project, "b")
