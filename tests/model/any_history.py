@@ -236,6 +236,7 @@ class AnyHistory(RuleBasedStateMachine):
         claims = self.both.claim(len(ends)) if ends else []
         closed_runs.close(self.both)
         self.both.end(list(zip(claims, ends, strict=False)))
+        self.both.notice()
         closed_runs.hold_left(self.both)
         self.both.compare()
         closed_runs.act(self.both, between)
