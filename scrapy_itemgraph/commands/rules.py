@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands import parsing, printing, streams
 from scrapy_itemgraph.commands.command import Argument, Group
 from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model import counts
-from scrapy_itemgraph.model.rules import PageRule, Setting, said
+from scrapy_itemgraph.model.rules import PageRule, Setting, never_matched, said
 from scrapy_itemgraph.model.tasks import callback_tag
 from scrapy_itemgraph.tools.wording import closest
 
@@ -67,7 +68,14 @@ def list_rules(call: Call) -> None:
 
 @_RULES.command(
     "add",
-    Argument("pattern", help="what a URL has anywhere, as RE2 writes it; quote it for the shell"),
+    Argument(
+        "pattern",
+        nargs="?",
+        help="what a URL has anywhere, as RE2 writes it; quote it for the shell",
+    ),
+    Argument(
+        "--file", metavar="PATTERNS", help="one rule for each line of a file; -: standard input"
+    ),
     Argument(
         "--accept", action="store_true", default=None, help="links to such pages are taken in"
     ),
@@ -83,37 +91,36 @@ def list_rules(call: Call) -> None:
     *_CHANGE,
 )
 def add(call: Call) -> None:
-    """Add a rule for the pages whose URL a pattern matches.
+    """Add a rule for the pages whose URL a pattern matches, or one for each pattern of a file.
 
     It is in force from the next claim of each process on. A page that is under way, and the links
     that it finds, keep to the rules that it began with.
     """
     given = call.given
-    rule = _rule(call)
+    rules = _rules(call)
     if given.dry_run:
         with call.graph() as graph:
-            found = graph.rules.diff(graph.rules.get().ruleset.with_rule(rule, given.at))
+            found = graph.rules.diff(graph.rules.get().ruleset.with_rules(rules, given.at))
         call.write(found._asdict(), _differences(found))
         return
     with call.graph() as graph:
         stored = graph.rules.add(
-            rule, by=call.by, at=given.at, only_after=given.only_after, note=given.note
+            *rules, by=call.by, at=given.at, only_after=given.only_after, note=given.note
         )
         _apply_if_asked(call, graph)
-        tasks = [] if rule.accept is None else graph.tasks.declared()
-    place = given.at or len(stored.ruleset.rules)
-    if not rule.match.isascii():
-        written = _BEYOND_ASCII.sub(lambda one: quote(one[0]), rule.match)
-        call.note(
-            f"URLs are asked as they are requested, with {written} in the place of "
-            f"{rule.match}; write that if links are meant"
-        )
+        tasks = [] if rules[0].accept is None else graph.tasks.declared()
+    place = given.at or len(stored.ruleset.rules) - len(rules) + 1
+    for hint in filter(None, map(_hint, rules)):
+        call.note(hint)
     if tasks and not any(callback_tag(one.name) in one.tags for one in tasks):
         call.note(
             "accept is asked of links, which plain callbacks yield; the crawl has tasks alone, "
             "whose items are made as their code says. --skip is asked of their pages, too"
         )
-    _say(call, stored, f"rule {place}: {rule}")
+    said_ = f"rule {place}: {rules[0]}"
+    if len(rules) > 1:
+        said_ = f"rules {place} to {place + len(rules) - 1}: {said(rules[0].says)}"
+    _say(call, stored, said_)
 
 
 @_RULES.command("remove", _WHICH, *_CHANGE)
@@ -246,14 +253,50 @@ def decision(found: Decision) -> dict[str, Any]:
     return {one.value: {"value": getattr(found, one), "rule": found.by.get(one)} for one in Setting}
 
 
-def _rule(call: Call) -> PageRule:
-    """Return the rule that is given, if it says something."""
+def _hint(rule: PageRule) -> str | None:
+    """Return what to write where a pattern has what URLs have escaped; None: it has no such."""
+    if not rule.match.isascii():
+        written = _BEYOND_ASCII.sub(lambda one: quote(one[0]), rule.match)
+        return (
+            f"URLs are asked as they are requested, with {written} in the place of "
+            f"{rule.match}; write that if links are meant"
+        )
+    never = never_matched(rule.match)
+    if never is None:
+        return None
+    return (
+        f"{rule.match} matches no link: URLs are asked as they are requested, with {quote(never)} "
+        f"in the place of {never!r}"
+    )
+
+
+def _patterns(call: Call) -> list[str]:
+    """Return the pattern that is given, or those of a file; lines that begin with # are none."""
     given = call.given
+    if (given.pattern is None) == (given.file is None):
+        raise UsageError("give a pattern, or --file PATTERNS")
+    if given.file is None:
+        return [given.pattern]
+    try:
+        with streams.opened(given.file) as file:
+            lines = file.read().decode().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OperationError(f"{given.file} cannot be read: {error}") from None
+    found = [line for line in map(str.strip, lines) if line and not line.startswith("#")]
+    if not found:
+        raise OperationError(f"{given.file} has no pattern")
+    return found
+
+
+def _rules(call: Call) -> list[PageRule]:
+    """Return the rules that are given, which all say the same, if they say something."""
+    given = call.given
+    patterns = _patterns(call)
     for one, other, option in (("accept", "refuse", "accept"), ("skip", "keep", "skip")):
         if getattr(given, one) and getattr(given, other):
             raise UsageError(f"give one of --{option} and --no-{option}")
     rule = PageRule(
-        match=given.pattern,
+        match=patterns[0],
         accept=False if given.refuse else given.accept,
         skip=False if given.keep else given.skip,
         user_agent=given.user_agent,
@@ -269,7 +312,7 @@ def _rule(call: Call) -> PageRule:
         raise OperationError(
             f"ITEMGRAPH_HOOKS of this project has no hook {rule.hook!r}{closest(rule.hook, hooks)}"
         )
-    return rule
+    return [replace(rule, match=one) for one in patterns]
 
 
 def _apply_if_asked(call: Call, graph: ItemGraph) -> None:

@@ -79,10 +79,16 @@ class FrontierPuts:
         def put(connection: Connection, before: int) -> list[Status] | None:
             nonlocal told
             crawl = crawls.share_crawl(connection, crawl_id)
-            if not lost_commit_answers.take(connection, token) and before:
+            if before and not lost_commit_answers.take(connection, token):
                 return told
+            new = puts.find_new(connection, given, crawl_id)
+            if not given.changing(new):  # nothing is written then, and nothing is flushed to disk
+                told = given.statuses(new)
+                return told
+            if not before:
+                lost_commit_answers.note(connection, [token])
             fetch = frontier_crawls.fetch(connection, crawl_id)
-            told = None if fetch is None else puts.put(connection, given, crawl, fetch)
+            told = None if fetch is None else puts.put(connection, given, new, crawl, fetch)
             return told
 
         return await self._transactions.numbered(put)

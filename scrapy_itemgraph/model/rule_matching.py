@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
-from scrapy_itemgraph.model.rules import PageRule, Ruleset, Setting
+from scrapy_itemgraph.model.rules import PageRule, Ruleset, Setting, all_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -47,16 +47,19 @@ class CompiledRules:
         """Compile rules.
 
         Raises:
-            OperationError: a pattern cannot be compiled, or all together are too large; it says
+            OperationError: patterns cannot be compiled, or all together are too large; it says
                 which, and what to write.
             ConfigurationError: google-re2 is not installed.
 
         """
         self.ruleset = ruleset
-        self._accept = _Chosen(ruleset, Setting.ACCEPT)
-        self._skip = _Chosen(ruleset, Setting.SKIP)
-        self._user_agent = _Chosen(ruleset, Setting.USER_AGENT)
-        self._hook = _Chosen(ruleset, Setting.HOOK)
+        try:
+            self._accept = _Chosen(ruleset, Setting.ACCEPT)
+            self._skip = _Chosen(ruleset, Setting.SKIP)
+            self._user_agent = _Chosen(ruleset, Setting.USER_AGENT)
+            self._hook = _Chosen(ruleset, Setting.HOOK)
+        except _NoPatternError:
+            raise OperationError(all_of(list(_faults(ruleset)))) from None
         self.accepts_all = ruleset.accept and self._accept.is_always(True)
         self.skips_none = self._skip.is_always(False)
         self.asks_plainly = not (self._user_agent.rules or self._hook.rules)
@@ -125,7 +128,7 @@ class _Chosen:
         self.setting = setting
         self.rules: list[PageRule] = [ruleset.rules[place - 1] for place in places]
         self._places = places
-        self._match = _matcher(self.rules, places, setting)
+        self._match = _matcher(self.rules, setting)
 
     def is_always(self, value: bool) -> bool:
         """Tell whether no rule says anything but a value."""
@@ -188,20 +191,18 @@ def _sets(patterns: tuple[str, ...]) -> Iterator[CompiledRules]:
             yield from _sets(patterns[half:])
 
 
-def _matcher(
-    rules: Sequence[PageRule], places: Sequence[int], setting: Setting
-) -> Callable[[bytes], list[int]] | None:
+def _matcher(rules: Sequence[PageRule], setting: Setting) -> Callable[[bytes], list[int]] | None:
     """Return what tells which of the rules match a text, numbered from 1; 0 always does."""
     if not rules:
         return None
     re2 = _re2()
     found = re2.Set.SearchSet(_options(re2))
     found.Add(_ALWAYS)
-    for rule, place in zip(rules, places, strict=True):
+    for rule in rules:
         try:
             found.Add(rule.match)
         except re2.error:
-            raise _refused(rule.match, place) from None
+            raise _NoPatternError from None
     try:
         found.Compile()
     except re2.error:
@@ -213,16 +214,25 @@ def _matcher(
     return match
 
 
-def _refused(pattern: str, place: int) -> OperationError:
-    """Return the error of a pattern that cannot be compiled, which says what to write."""
+class _NoPatternError(Exception):
+    """A pattern cannot be compiled."""
+
+
+def _faults(ruleset: Ruleset) -> Iterator[str]:
+    """Yield what is wrong with each pattern that cannot be compiled, and what to write."""
     re2 = _re2()
-    said = "it is too large"
-    try:
-        re2.compile(pattern, _options(re2))
-    except re2.error as error:
-        why = error.args[0] if error.args else said
-        said = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-    return OperationError(f"rule {place}: {pattern!r:.200} is no pattern: {said}{_hint(said)}")
+    for place, rule in enumerate(ruleset.rules, start=1):
+        said = "it is too large"
+        try:
+            alone = re2.Set.SearchSet(_options(re2))
+            alone.Add(rule.match)
+        except re2.error:
+            try:
+                re2.compile(rule.match, _options(re2))
+            except re2.error as error:
+                why = error.args[0] if error.args else said
+                said = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+            yield f"rule {place}: {rule.match!r:.200} is no pattern: {said}{_hint(said)}"
 
 
 def _hint(said: str) -> str:

@@ -6,6 +6,7 @@ changes the rules of a crawl makes another one. `rule_matching` decides by them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MOST_RULES: Final = 1000
-MOST_CHARACTERS: Final = 1000  # of a pattern, and of a user agent
+MOST_PATTERN: Final = 4000  # characters of a pattern,
+MOST_CHARACTERS: Final = 1000  # and of a user agent
+_MOST_FAULTS = 20  # that one error tells
+# What a request has escaped, where a pattern asks for it: by itself or behind a backslash. Passed
+# over are classes, repetitions and all else. Brackets stand around the address of IPv6.
+_ESCAPED_IN_URLS = re.compile(
+    r"""\[\^?\]?(?:[^\]\\]|\\.)*\]|\{\d[^}]*\}|\\[^"<>^`{|} ]|[^"<>`{} \\]
+    |\\?(?P<one>["<>^`{|}\ ])(?![?*]|\{0)""",
+    re.VERBOSE | re.DOTALL,
+)
 
 EVERYTHING: Final = "."
 """The pattern that matches every URL."""
@@ -116,6 +126,10 @@ class Ruleset:
             OperationError: it cannot be a rule, or there is no such place, or no room.
 
         """
+        return self.with_rules([rule], at)
+
+    def with_rules(self, rules: Sequence[PageRule], at: int | None = None) -> Ruleset:
+        """Return these rules with others, as `with_rule` does."""
         place = len(self.rules) + 1 if at is None else at
         if not 1 <= place <= len(self.rules) + 1:
             raise OperationError(
@@ -123,7 +137,7 @@ class Ruleset:
                 f"{len(self.rules) + 1}"
             )
         before, after = self.rules[: place - 1], self.rules[place - 1 :]
-        return checked(replace(self, rules=(*before, rule, *after)))
+        return checked(replace(self, rules=(*before, *rules, *after)))
 
     def without(self, which: int | str) -> Ruleset:
         """Return these rules without one, given by its number from 1, or by its pattern.
@@ -183,6 +197,11 @@ class StoredRuleset:
     note: str | None = None
 
 
+def added(rules: Sequence[PageRule]) -> str:
+    """Return what the history says of rules that were added at once."""
+    return f"added {rules[0]}" if len(rules) == 1 else f"added {len(rules):,} rules"
+
+
 def said(says: Mapping[str, Any]) -> str:
     """Return what a rule says, in the words of the command that makes it."""
     return ", ".join(_words(says))
@@ -209,9 +228,31 @@ def checked(ruleset: Ruleset) -> Ruleset:
     """
     if len(ruleset.rules) > MOST_RULES:
         raise OperationError(_too_many(len(ruleset.rules)))
+    faults = []
     for number, rule in enumerate(ruleset.rules, start=1):
-        _check(rule, number)
+        try:
+            _check(rule, number)
+        except OperationError as error:
+            faults.append(str(error))
+    if faults:
+        raise OperationError(all_of(faults))
     return ruleset
+
+
+def all_of(faults: Sequence[str]) -> str:
+    """Return what is said of faults: all at once, so that nobody mends one after the other."""
+    more = len(faults) - _MOST_FAULTS
+    return "; ".join([*faults[:_MOST_FAULTS], *([f"and {more:,} more"] if more > 0 else ())])
+
+
+def never_matched(pattern: str) -> str | None:
+    """Return a character that a pattern asks for and no URL has as it is; None: no such is seen.
+
+    Patterns with alternatives, or with groups that may be left out, are not looked at.
+    """
+    if re.search(r"(?<!\\)\||\)[?*{]", pattern):
+        return None
+    return next((one["one"] for one in _ESCAPED_IN_URLS.finditer(pattern) if one["one"]), None)
 
 
 def _too_many(count: int) -> str:
@@ -231,10 +272,10 @@ def _check(rule: PageRule, number: int) -> None:
             f"{EVERYTHING}"
         )
     input_checks.check_text(rule.match, f"{where}: the pattern", OperationError)
-    if len(rule.match) > MOST_CHARACTERS:
+    if len(rule.match) > MOST_PATTERN:
         raise OperationError(
             f"{where}: the pattern has {len(rule.match):,} characters, more than "
-            f"{MOST_CHARACTERS:,}: make several rules of it"
+            f"{MOST_PATTERN:,}: make several rules of it"
         )
     for name in (Setting.ACCEPT, Setting.SKIP):
         value = getattr(rule, name)

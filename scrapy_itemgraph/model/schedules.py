@@ -29,6 +29,8 @@ _MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC"
 _VALUES = {name: at for at, name in enumerate(_DAYS.split())} | {
     name: at for at, name in enumerate(_MONTHS.split(), 1)
 }
+_WEEKDAY = "|".join([*_DAYS.split(), "[0-6]"])
+_RANGE_OF_DAYS = re.compile(rf"\b({_WEEKDAY})-({_WEEKDAY})\b")
 _DAY = timedelta(days=1)
 
 
@@ -217,10 +219,23 @@ def _read_cron(value: Any) -> str:
         next(_cron(line, EPOCH.replace(tzinfo=None)), None)
     except CronSimError as error:
         raise ValueError(
-            f"cron={value!r:.100}: {str(error).lower()}; the fields are {_FIELDS}, such as "
-            '"30 2 * * 1-5"'
+            f"cron={value!r:.100}: {str(error).lower()}{_backwards(fields[-1].upper())}; the "
+            f'fields are {_FIELDS}, such as "30 2 * * 1-5"'
         ) from None
     return line
+
+
+def _backwards(days: str) -> str:
+    """Return what to write for a range of days that begins behind its end, such as MON-SUN."""
+    for found in _RANGE_OF_DAYS.finditer(days):
+        first, last = (int(_VALUES.get(one, one)) for one in found.groups())
+        if first > last:
+            rest = "" if last == 0 else ",1" if last == 1 else f",1-{last}"
+            return (
+                f", for a week begins with SUN (0), which 7 is as well: write {first}-7{rest} for "
+                f"{found[0]}"
+            )
+    return ""
 
 
 _READERS = {Kind.EVERY: _read_every, Kind.AT: _read_at, Kind.CRON: _read_cron}

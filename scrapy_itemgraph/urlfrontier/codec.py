@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from abc import ABC, abstractmethod
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import InvalidDataError, InvalidIdError
@@ -22,12 +23,12 @@ from scrapy_itemgraph.model.frontier import (
     key_of,
 )
 from scrapy_itemgraph.urlfrontier.puts import Batch, Item
-from scrapy_itemgraph.urlfrontier.sizes import fits
+from scrapy_itemgraph.urlfrontier.sizes import MOST_SENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from scrapy_itemgraph.model.frontier import HandedURL, KnownURL, Metadata, Stats, Status
+    from scrapy_itemgraph.model.frontier import HandedURL, KnownURL, Stats, Status
     from scrapy_itemgraph.urlfrontier.descriptors import Api
 
 # In no URL; in what is read of a message of the other version there are some.
@@ -192,29 +193,55 @@ def texts(message: Any) -> Iterator[str]:
     return (value for _, value in message.ListFields() if isinstance(value, str))
 
 
+class _Lists:
+    """Metadata of a message, which is read where it is stored, for most of what comes is known."""
+
+    __slots__ = ("_info",)
+
+    def __init__(self, info: Any) -> None:
+        self._info = info
+
+    def items(self) -> Iterable[tuple[str, Iterable[str]]]:
+        """Return names and lists."""
+        return [(name, one.values) for name, one in self._info.metadata.items()]
+
+
 def _put(info: Any, crawl: str, refetchable_from: int | None) -> PutURL | None:
     """Return the URL that is put; None: it cannot be stored, or has no queue."""
     url, key = info.url, info.key
     derived = key_of(url)
     key = key or derived
-    metadata = {name: list(values.values) for name, values in info.metadata.items()}
-    if not (url and key and is_usable_key(key) and fits(info)) or _CONTROL.search(url):
+    if not (url and key and is_usable_key(key)) or _CONTROL.search(url):
         return None
-    if not _is_storable(crawl, metadata):
+    if not (_is_crawl(crawl) and _is_storable(info)):
         return None
+    name = item_name(url, key, derived)
     try:
-        input_checks.check_id(item_name(url, key, derived))
+        input_checks.check_id(name)
         input_checks.check_text(key, "the key")
     except (InvalidIdError, InvalidDataError):
         return None
-    return PutURL(url, key, metadata, refetchable_from)
+    return PutURL(url, key, name, _Lists(info), refetchable_from)
 
 
-def _is_storable(crawl: str, metadata: Metadata) -> bool:
+@lru_cache(maxsize=1000)
+def _is_crawl(name: str) -> bool:
     try:
-        input_checks.check_crawl(crawl)
+        input_checks.check_crawl(name)
     except InvalidIdError:
         return False
-    return not any(
-        "\0" in name or any("\0" in value for value in values) for name, values in metadata.items()
+    return True
+
+
+def _is_storable(info: Any) -> bool:
+    """Tell whether a URL comes back to each client, and has no NUL in its metadata.
+
+    A message without a byte of 0 has none in its texts; that of an empty text has one.
+    """
+    raw = info.SerializeToString()
+    if len(raw) > MOST_SENT:
+        return False
+    return b"\0" not in raw or not any(
+        "\0" in name or any("\0" in value for value in one.values)
+        for name, one in info.metadata.items()
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
 from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
-from scrapy_itemgraph.tools import logs
+from scrapy_itemgraph.tools import gc_tuning, logs
 from scrapy_itemgraph.tools.async_tools import cancelled
 from scrapy_itemgraph.urlfrontier import ports
 from scrapy_itemgraph.urlfrontier.access import NOBODY_ELSE, Access, AccessTerms
@@ -77,7 +77,11 @@ def run(settings: Settings, terms: Terms, ready: Callable[[Served], None]) -> No
         ItemGraphError: the database cannot be used, in one clear line.
 
     """
-    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+    with ExitStack() as ends:
+        if settings.run.tune_gc:
+            gc_tuning.tune()
+            ends.callback(gc_tuning.restore)
+        runner = ends.enter_context(asyncio.Runner(loop_factory=asyncio.SelectorEventLoop))
         runner.run(_serve(settings, terms, ready))
 
 

@@ -166,6 +166,9 @@ class Dripfeed(Given):
     pages: int | None = Field(ge=1, le=100_000, description="null: none is freed any more")
 
 
+Pattern = Annotated[str, Field(max_length=4000)]
+
+
 class RuleChange(Given):
     """How a change of rules is made."""
 
@@ -177,9 +180,11 @@ class RuleChange(Given):
 
 
 class NewRule(RuleChange):
-    """A rule: a pattern of RE2, and what holds for the pages whose URL it matches anywhere."""
+    """A rule, or one for each pattern of a list: what holds for pages whose URL it matches."""
 
-    match: Annotated[str, Field(max_length=1000)]
+    match: Pattern | Annotated[list[Pattern], Field(min_length=1, max_length=1000)] = Field(
+        description="of RE2; it matches anywhere"
+    )
     accept: bool | None = Field(None, description="links to them are taken in, or refused")
     skip: bool | None = Field(None, description="they are set aside when it is their turn")
     user_agent: str | None = Field(None, max_length=1000)
@@ -296,7 +301,7 @@ class NewCrawl(Terms, GivenRule):
     name: Text | None = Field(None, description="left out: made of the spider and its arguments")
     project: Text | None = Field(None, description="left out: the server's own")
     arguments: _Names = Field({}, description="of the spider, as -a NAME=VALUE has them")
-    accept: list[Annotated[str, Field(max_length=1000)]] | None = Field(
+    accept: list[Pattern] | None = Field(
         None, max_length=1000, description="take in links alone that one of these patterns matches"
     )
     paused: bool = Field(default=False, description="it waits until it is resumed")

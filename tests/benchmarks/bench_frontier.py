@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 BATCH = 256
 GETS = 300
+IN_BATCHES = {"batches", "known"}
 IN_FLIGHT = 10_000  # URLs of a stream whose acks the client waits for
 
-AIMS = {"batches": 12_000, "stream": 5_000}
+AIMS = {"batches": 12_000, "known": 30_000, "stream": 5_000}
+FIRST = {"batches": 0, "known": 0, "stream": 1}  # known are those of the batches, put again
 PACE = 2000  # URLs a second of a stream whose acks are timed: what waits longer waits for others
 
 
@@ -75,7 +77,7 @@ def batches(first: int, count: int, hosts: int) -> list[Any]:
 
 def measured(client: Client, kind: str, given: list[Any], count: int) -> Round:
     """Put all in one stream; `IN_FLIGHT` URLs at most wait for their acks."""
-    each = BATCH if kind == "batches" else 1
+    each = BATCH if kind in IN_BATCHES else 1
     sent: deque[float] = deque()
     waits: list[float] = []
 
@@ -89,7 +91,7 @@ def measured(client: Client, kind: str, given: list[Any], count: int) -> Round:
             yield one
 
     began = time.perf_counter()
-    call = "PutDiscovered" if kind == "batches" else "PutURLs"
+    call = "PutDiscovered" if kind in IN_BATCHES else "PutURLs"
     for _ in client.call(call)(send()):
         waits.append(time.perf_counter() - sent[len(waits)])
     rate = count / (time.perf_counter() - began)
@@ -98,7 +100,7 @@ def measured(client: Client, kind: str, given: list[Any], count: int) -> Round:
 
 def run_client(address: str, kind: str, first: int, count: int, hosts: int) -> None:
     """Do a round as a process of its own, and print what it measured."""
-    make = batches if kind == "batches" else items
+    make = batches if kind in IN_BATCHES else items
     given = make(first, count, hosts)
     client = Client(address)
     print(json.dumps(measured(client, kind, given, count)))
@@ -184,7 +186,7 @@ def report(what: str, rounds: list[Round], beside: list[Round], aim: int) -> Non
     rate = statistics.median(one.rate for one in rounds)
     least = statistics.median(one.rate for one in beside)
     print(
-        f"{what}: {rate:,.0f} new URLs/s (aim {aim:,}), {rate / least:.2f} of a server that does "
+        f"{what}: {rate:,.0f} URLs/s (aim {aim:,}), {rate / least:.2f} of a server that does "
         f"nothing ({least:,.0f}/s)",
         flush=True,
     )
@@ -219,11 +221,11 @@ def measure(given: argparse.Namespace) -> None:
             with new_database(server) as url:
                 made(url)
                 with frontier.serving(url) as one:
-                    for at, (kind, (rounds, idles)) in enumerate(kinds.items()):
-                        terms = (kind, at * given.urls, given.urls, given.hosts)
+                    for kind, (rounds, idles) in kinds.items():
+                        terms = (kind, FIRST[kind] * given.urls, given.urls, given.hosts)
                         rounds.append(put(one.address, *terms))
                         idles.append(put(beside, *terms))
-                    first = len(kinds) * given.urls
+                    first = 2 * given.urls
                     paced = put(one.address, "paced", first, 4 * PACE, given.hosts)
                     print(
                         f"round {number + 1}: an ack's p99 at {PACE:,} URLs/s "

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 # Each page leads to two more, as far as there are.
 SPIDER = """
+import contextlib
 import signal
 
 class S(scrapy.Spider):
@@ -73,7 +74,8 @@ class S(scrapy.Spider):
     def parse(self, response):
         number = int(response.url.rpartition("/")[2])
         yield {"url": response.url}
-        print(f"{self.token!r} at page {number}", flush=True)
+        with contextlib.suppress(BrokenPipeError):  # a deaf process outlives its runner
+            print(f"{self.token!r} at page {number}", flush=True)
         for each in (2 * number, 2 * number + 1):
             if each <= self.pages:
                 yield self.page(each)

@@ -52,7 +52,9 @@ QUEUES = """
 def url(address: str, date: int | None = None, key: str | None = None, **metadata: str) -> PutURL:
     """Return a URL as it is put: discovered, or known with a date."""
     told = {name: [value] for name, value in metadata.items()}
-    return PutURL(address, key_of(address) if key is None else key, told, date)
+    derived = key_of(address)
+    key = derived if key is None else key
+    return PutURL(address, key, item_name(address, key, derived), told, date)
 
 
 def pages(host: str, count: int) -> list[PutURL]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import string
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import ada_url
 import scrapy
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
+logger = logging.getLogger(__name__)
+
 BLOB = "body"
 """The name under which a page's content is attached to it."""
 
@@ -33,6 +36,10 @@ _HOME, _INLINE, _FRAME, _ROOT = "home", "inline", "frame", "root"  # in a reques
 _OUTSIDE = "itemgraph_outside"
 _MOST_INLINE = 5  # how deep files of files, frames of frames are taken
 _BEHIND_REDIRECTS = 605  # RedirectMiddleware, at 600, sees a response after this one
+_AFTER_RETRIES = 540  # RetryMiddleware, at 550, sees a response before this one
+_MIDDLEWARES = "DOWNLOADER_MIDDLEWARES"
+_ROBOTS = "/robots.txt"
+_FIRST_OF_SERVER_ERRORS = 500
 _FIRST = 10  # the priority of what a page needs, so that the two are fetched close together
 _SECRET = frozenset({b"Authorization", b"Cookie", b"Proxy-Authorization"})
 _MIB = 1024 * 1024
@@ -67,6 +74,29 @@ class BrowserRedirects:
             with contextlib.suppress(ValueError):
                 response.headers["Location"] = ada_url.join_url(request.url, escaped)
         return response
+
+
+class ClosedRobots:
+    """Downloader middleware: a robots.txt that answers 5xx disallows all, as RFC 9309 says.
+
+    Nobody knows then what may be fetched; Scrapy would take the body of the error for the rules.
+    """
+
+    def process_response(self, request: Request, response: Response) -> Response:
+        """Put a rule in the place of an error."""
+        is_robots = "dont_obey_robotstxt" in request.meta and urlsplit(request.url).path == _ROBOTS
+        if not is_robots or response.status < _FIRST_OF_SERVER_ERRORS:
+            return response
+        logger.warning(
+            "%s answered %d: nothing is fetched there. Once it answers, scrapy itemgraph handle "
+            "has the refused pages fetched",
+            request.url,
+            response.status,
+        )
+        return response.replace(body=b"User-agent: *\nDisallow: /\n")
+
+
+_PLACES = {BrowserRedirects: _BEHIND_REDIRECTS, ClosedRobots: _AFTER_RETRIES}
 
 
 class SiteSpider(scrapy.Spider):
@@ -136,9 +166,10 @@ class SiteSpider(scrapy.Spider):
         largest = _LARGEST_IN_DATABASE if is_in_database else _LARGEST
         for name, value in {**_SETTINGS, "DOWNLOAD_MAXSIZE": largest}.items():
             settings.set(name, value, "addon")
-        settings.setdefault_in_component_priority_dict(
-            "DOWNLOADER_MIDDLEWARES", BrowserRedirects, _BEHIND_REDIRECTS
-        )
+        # As a spider's: `scrapy crawl` lays the project's settings over those of a crawler again.
+        settings.set(_MIDDLEWARES, settings.getdict(_MIDDLEWARES), "spider")
+        for one, place in _PLACES.items():
+            settings.setdefault_in_component_priority_dict(_MIDDLEWARES, one, place)
 
     async def start(self) -> AsyncIterator[Any]:
         """Begin with the pages that were given; each is fetched once in each run."""

@@ -9,7 +9,7 @@ from scrapy_itemgraph.exceptions import NotFoundError, OperationError
 from scrapy_itemgraph.model import input_checks
 from scrapy_itemgraph.model.page_names import stored_urls
 from scrapy_itemgraph.model.rule_matching import CompiledRules, compiled
-from scrapy_itemgraph.model.rules import PageRule, Ruleset, StoredRuleset, checked
+from scrapy_itemgraph.model.rules import PageRule, Ruleset, StoredRuleset, added, checked
 from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.admin import progress_reports
 from scrapy_itemgraph.store.registry import rule_sweeps, rulesets
@@ -78,18 +78,17 @@ class Rules:
 
     def add(
         self,
-        rule: PageRule,
-        *,
+        *rules: PageRule,
         by: str,
         at: int | None = None,
         only_after: int | None = None,
         note: str | None = None,
     ) -> StoredRuleset:
-        """Add a rule: the last one, or before the one that is `at` now, from 1; raises likewise."""
+        """Add rules: the last ones, or before the one that is `at` now, from 1; raises likewise."""
         return self.change(
-            lambda now: now.with_rule(rule, at),
+            lambda now: now.with_rules(rules, at),
             by=by,
-            said=f"added {rule}",
+            said=added(rules),
             only_after=only_after,
             note=note,
         )

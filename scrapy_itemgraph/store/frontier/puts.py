@@ -7,11 +7,11 @@ what is there: it ends a hold, and the URL waits for its date, or is completed.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model import frontier, input_checks, item_names
+from scrapy_itemgraph.model import frontier, item_names
 from scrapy_itemgraph.model.frontier import Status
 from scrapy_itemgraph.postgres.arrays import number_array, text_array
 from scrapy_itemgraph.store import failures, items
@@ -24,9 +24,9 @@ from scrapy_itemgraph.store.urls import completions
 from scrapy_itemgraph.store.worklist import refresh
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, CursorResult
 
     from scrapy_itemgraph.model.frontier import PutURL
     from scrapy_itemgraph.store.frontier.crawls import Fetch
@@ -43,14 +43,32 @@ _GIVEN = """unnest(CAST(:items AS bigint[]), CAST(:slots AS int[]), CAST(:queues
             CAST(:names AS text[]), CAST(:data AS text[]), CAST(:dates AS bigint[]))
             AS given(id, slot_id, queue_id, name, data, date)"""
 
-INSERT = text(f"""
+# Names that nobody has taken, by their places in the array, and numbers for what they are to be.
+NEW = text("""
+    SELECT wanted.place, nextval('items_id_seq') AS item
+    FROM unnest(CAST(:keys AS uuid[])) WITH ORDINALITY AS wanted(key, place)
+    WHERE NOT EXISTS (
+        SELECT FROM aliases a WHERE a.crawl_id = :crawl AND a.key = wanted.key OFFSET 0)
+""")
+
+_MADE = f"""
     WITH given AS MATERIALIZED (SELECT * FROM {_GIVEN}),
     made AS (
         INSERT INTO items (id, crawl_id, slot_id, name, data, nice, not_before, in_frontier)
         SELECT given.id, :crawl, given.slot_id, given.name, CAST(given.data AS json), {_NICE},
             {_START}, true
-        FROM given)
-    INSERT INTO tags (item_id, tag_name, crawl_id) SELECT given.id, :tag, :crawl FROM given
+        FROM given)"""  # noqa: S608 - our own expressions
+_TAGGED = "INSERT INTO tags (item_id, tag_name, crawl_id) SELECT given.id, :tag, :crawl FROM given"
+
+INSERT = text(f"{_MADE} {_TAGGED}")
+
+# With their work, where it follows from the URL alone.
+INSERT_WITH_WORK = text(f"""
+    {_MADE},
+    tagged AS ({_TAGGED})
+    INSERT INTO work (item_id, task_id, crawl_id, queue_id, kind_id, is_stale, nice, not_before)
+    SELECT given.id, :task, :crawl, given.queue_id, :kind, false, {_NICE}, {_START}
+    FROM given WHERE given.date IS DISTINCT FROM 0
 """)  # noqa: S608 - our own expressions
 
 # Keys in the data that a spider wrote stay, and all of it that PostgreSQL cannot read.
@@ -165,104 +183,133 @@ class URL(NamedTuple):
 
 
 class Puts:
-    """URLs of one crawl, made ready without a database. `unfit` are too long to be stored."""
+    """URLs of one crawl, made ready without a database.
+
+    `keys` are those of all names, by the names. What is written of a URL is made by `url`, for most
+    of what comes in is known.
+    """
 
     def __init__(self, given: Sequence[PutURL]) -> None:
-        self.given = given
-        self.names: list[str] = []
-        self.urls: dict[str, URL] = {}
-        self.unfit: set[str] = set()
-        last: dict[str, PutURL] = {}
+        self._given = given
+        self._last: dict[str, PutURL] = {}  # of several puts of a URL the one that counts
         for one in given:
-            name = frontier.item_name(one.url, one.key, frontier.key_of(one.url))
-            self.names.append(name)
-            if name not in last or one.refetchable_from is not None:
-                last[name] = one
-        for name, one in last.items():
-            if len(name.encode()) > input_checks.MAX_ID_BYTES:
-                self.unfit.add(name)
-                continue
-            date = one.refetchable_from
-            date = None if date is None else min(date, frontier.MAX_SECONDS)
-            data = input_checks.write_json(frontier.item_data(one))
-            self.urls[name] = URL(name, item_names.hex_key(name), one.key, data, date)
+            if one.name not in self._last or one.refetchable_from is not None:
+                self._last[one.name] = one
+        self.keys = {name: item_names.hex_key(name) for name in self._last}
+
+    def changing(self, new: Container[str]) -> list[PutURL]:
+        """Return what is to be written: what is new, and what is told of the others."""
+        return [
+            one
+            for name, one in self._last.items()
+            if one.refetchable_from is not None or name in new
+        ]
+
+    def url(self, one: PutURL) -> URL:
+        """Return what is written of a URL."""
+        date = one.refetchable_from
+        date = None if date is None else min(date, frontier.MAX_SECONDS)
+        return URL(one.name, self.keys[one.name], one.key, frontier.item_data(one), date)
 
     def rename(self, name: str, other: str) -> None:
         """Have a URL go by another name, which no other URL of these has."""
-        self.urls[other] = self.urls.pop(name)._replace(
-            name=other, name_key=item_names.hex_key(other)
-        )
-        self.names = [other if one == name else one for one in self.names]
+        self._given = [one._replace(name=other) if one.name == name else one for one in self._given]
+        self._last[other] = self._last.pop(name)._replace(name=other)
+        self.keys[other] = item_names.hex_key(other)
 
-    def statuses(self, known: Iterable[str], skipped: Iterable[str]) -> list[Status]:
-        """Return what became of each put, where some names were known, and some are skipped."""
-        seen, refused = set(known), {*self.unfit, *skipped}
+    def statuses(self, new: Container[str], skipped: Container[str] = ()) -> list[Status]:
+        """Return what became of each put, where some names were new, and some are skipped."""
+        seen: set[str] = set()
         told: list[Status] = []
-        for name, one in zip(self.names, self.given, strict=True):
-            is_late = one.refetchable_from is None and name in seen
-            told.append(Status.SKIPPED if is_late or name in refused else Status.OK)
+        for one in self._given:
+            name = one.name
+            is_late = one.refetchable_from is None and (name in seen or name not in new)
+            told.append(Status.SKIPPED if is_late or name in skipped else Status.OK)
             seen.add(name)
         return told
 
 
-def put(connection: Connection, given: Puts, crawl: SharedCrawl, fetch: Fetch) -> list[Status]:
-    """Write URLs of a crawl; return what became of each put, in their order."""
-    found = queues.find(connection, crawl.id, {one.key for one in given.urls.values()})
-    _name_as_spiders_do(connection, given, crawl.id, found.slots)
-    closed = {name for name, one in given.urls.items() if found.is_deleting(one.key)}
-    urls = [one for name, one in given.urls.items() if name not in closed]
-    if not urls:
-        return given.statuses((), closed)
+def find_new(connection: Connection, given: Puts, crawl_id: int) -> dict[str, int]:
+    """Return the names that nobody has taken, and numbers for their items, in their order."""
+    names = list(given.keys)
+    asked = {"crawl": crawl_id, "keys": text_array(given.keys.values())}
+    return {names[place - 1]: item for place, item in connection.execute(NEW, asked)}
+
+
+def put(
+    connection: Connection, given: Puts, new: dict[str, int], crawl: SharedCrawl, fetch: Fetch
+) -> list[Status]:
+    """Write URLs of a crawl; return what became of each put, in their order.
+
+    `new` is what `find_new` returned; names that others have taken since are taken out.
+    """
+    found = queues.find(connection, crawl.id, [one.key for one in given.changing(new)])
+    _name_as_spiders_do(connection, given, new, crawl.id, found)
+    changing = given.changing(new)
+    closed = {one.name for one in changing if found[one.key].is_deleting}
+    written = [one for one in changing if one.name not in closed]
+    if not written:
+        return given.statuses(new, closed)
     fetch = fetch._replace(is_plain=fetch.is_plain and not crawl.tracks_depth)
-    drawn = list(connection.execute(items.NEXT_IDS, {"count": len(urls)}).scalars())
-    numbers = {one.name: number for one, number in zip(urls, drawn, strict=True)}
-    known = _take_names(connection, crawl.id, urls, numbers)
-    new = [(numbers[one.name], one) for one in urls if one.name not in known]
+    taken = _take_names(connection, crawl.id, given, new, [one.name for one in written])
+    urls = [given.url(one) for one in written]  # while the database takes the names
+    for lost in () if taken is None else taken.scalars():
+        del new[lost]
     batch = _Batch(connection, crawl, fetch, queues.make(connection, crawl.id, found))
-    batch.add(new)
-    told = [one for one in urls if one.name in known and one.date is not None]
+    batch.add([(new[one.name], one) for one in urls if one.name in new])
+    told = [one for one in urls if one.name not in new and one.date is not None]
     gone = batch.overwrite(told) if told else set()
     batch.end()
-    return given.statuses(known, {*closed, *gone})
+    return given.statuses(new, {*closed, *gone})
 
 
 def _name_as_spiders_do(
-    connection: Connection, given: Puts, crawl_id: int, slots: Mapping[str, int]
+    connection: Connection,
+    given: Puts,
+    new: dict[str, int],
+    crawl_id: int,
+    found: Mapping[str, Queue],
 ) -> None:
     """Have URLs go by the names of items that spiders made of them: `URL:` and the URL.
 
     The key of such an item need not be its host: a spider names a slot in the data.
     """
-    plain: dict[str, str] = {}  # names that the URLs have here, by the keys of those names
-    for name in given.urls:
-        if name.startswith(frontier.KEYED_PREFIX):
-            other = frontier.PREFIX + name.partition(":")[2]
-            if other not in given.urls:
-                plain[item_names.hex_key(other)] = name
+    plain: dict[str, PutURL] = {}  # by the keys of the names that the URLs have here
+    for one in given.changing(new):
+        if one.name in new and one.name.startswith(frontier.KEYED_PREFIX):
+            other = frontier.PREFIX + one.url
+            if other not in given.keys:
+                plain[item_names.hex_key(other)] = one
     if not plain:
         return
     asked = {
         "crawl": crawl_id,
         "keys": text_array(plain),
-        "slots": number_array(slots[given.urls[name].key] for name in plain.values()),
+        "slots": number_array(found[one.key].slot_id for one in plain.values()),
     }
     for key in connection.execute(PLAIN_NAMES, asked).scalars():
-        name = plain[key.hex]
-        given.rename(name, frontier.PREFIX + name.partition(":")[2])
+        one = plain[key.hex]
+        given.rename(one.name, frontier.PREFIX + one.url)
+        del new[one.name]
 
 
 def _take_names(
-    connection: Connection, crawl_id: int, urls: Sequence[URL], numbers: Mapping[str, int]
-) -> set[str]:
-    """Take the names of URLs, sorted by key; return those that are there already."""
-    ordered = sorted(urls, key=lambda one: one.name_key)
+    connection: Connection, crawl_id: int, given: Puts, new: Mapping[str, int], names: list[str]
+) -> CursorResult[Any] | None:
+    """Take those of the names that are new, sorted by key; the answer has those that others took.
+
+    None: there are none.
+    """
+    ordered = sorted((given.keys[name], name) for name in names if name in new)
+    if not ordered:
+        return None
     taken = {
         "crawl": crawl_id,
-        "keys": text_array(one.name_key for one in ordered),
-        "names": text_array(one.name for one in ordered),
-        "items": number_array(numbers[one.name] for one in ordered),
+        "keys": text_array(key for key, _ in ordered),
+        "names": text_array(name for _, name in ordered),
+        "items": number_array(new[name] for _, name in ordered),
     }
-    return set(connection.execute(items.TAKE_NAMES, taken).scalars())
+    return connection.execute(items.TAKE_NAMES, taken)
 
 
 class _Batch:
@@ -286,11 +333,16 @@ class _Batch:
         """Write URLs that are new, by the numbers of their items."""
         if not new:
             return
-        connection, crawl = self._connection, self._crawl
-        connection.execute(INSERT, {**self._columns(new), "tag": frontier.TAG, "crawl": crawl.id})
+        connection, crawl, fetch = self._connection, self._crawl, self._fetch
+        made = {**self._columns(new), "tag": frontier.TAG, "crawl": crawl.id}
+        if fetch.is_plain:
+            made |= {"task": fetch.task_id, "kind": fetch.kind_id}
+            connection.execute(INSERT_WITH_WORK, made)
+        else:
+            connection.execute(INSERT, made)
         if crawl.tracks_depth:
-            made = {number for number, _ in new}
-            links.record(connection, crawl.id, links.Found(roots=made, new=made))
+            roots = {number for number, _ in new}
+            links.record(connection, crawl.id, links.Found(roots=roots, new=roots))
         self._schedule(new, {})
         self._count(new, {})
 
@@ -365,8 +417,8 @@ class _Batch:
             old = [number for number in numbers if number in states]
             refresh.refresh(connection, old, new=new, crawl=self._crawl)
             connection.execute(END_HOLDS, {**self._columns(due), "task": fetch.task_id})
-        else:
-            refresh.withdraw(connection, [(n, fetch.task_id) for n in done if n in states])
+        elif states:  # those that are new have their work
+            refresh.withdraw(connection, [(n, fetch.task_id) for n in done])
             if due:
                 work = {**self._columns(due), "task": fetch.task_id, "kind": fetch.kind_id}
                 connection.execute(OPEN, {**work, "crawl": self._crawl.id})

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
 
-from scrapy_itemgraph.model.rules import PageRule, Ruleset, Setting, StoredRuleset
+from scrapy_itemgraph.model.rules import PageRule, Ruleset, Setting, StoredRuleset, added
 from scrapy_itemgraph.web import bodies, models, rule_changes, rule_models
 from scrapy_itemgraph.web.access import Reader, Steerer
 from scrapy_itemgraph.web.documents import answer, page
@@ -46,10 +46,12 @@ def put_rules(graph: CrawlGraph, visitor: Steerer, given: bodies.Rules) -> Respo
 
 @router.post("/rules", response_model=rule_models.Ruleset, status_code=201)
 def add_rule(graph: CrawlGraph, visitor: Steerer, given: bodies.NewRule) -> Response:
-    """Add a rule: the last one, or before the one that is `at` now."""
-    rule = PageRule(match=given.match, **{one: getattr(given, one) for one in Setting})
+    """Add a rule, or several: the last ones, or before the one that is `at` now."""
+    patterns = [given.match] if isinstance(given.match, str) else given.match
+    says = {one.value: getattr(given, one) for one in Setting}
+    rules = [PageRule(match=one, **says) for one in patterns]
     stored = _changed(
-        graph, visitor, given, lambda now: now.with_rule(rule, given.at), f"added {rule}"
+        graph, visitor, given, lambda now: now.with_rules(rules, given.at), added(rules)
     )
     return answer(plain(stored), 201)
 

@@ -334,9 +334,9 @@ class Execution:
         self._settle(Outcome.KNOWN, where)
         self.led_to = name
 
-    def skip(self) -> None:
-        """End as skipped: by its rules the page is set aside, and not asked for."""
-        self._settle(Outcome.SKIPPED, None)
+    def skip(self, where: ErrorRecord | None = None) -> None:
+        """End as skipped: by its rules the page is set aside, or `where` its redirect led."""
+        self._settle(Outcome.SKIPPED, where)
 
     def retry(self, error: ErrorRecord, delay: timedelta) -> None:
         """End this attempt and have another one after `delay`."""

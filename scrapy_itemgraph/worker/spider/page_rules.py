@@ -101,6 +101,23 @@ class PageRules:
             )
 
 
+def refuses_target(request: Request, execution: Execution) -> bool:
+    """Tell whether the rules of a page would not have the URL that its redirect leads to.
+
+    They skip it, or one of them refuses links to it. That is not asked where the page itself is
+    none that they accept, or a task's: somebody named it, and `a.example` leads to `www.a.example`.
+    """
+    rules = execution.rules
+    if rules is None:
+        return False
+    if rules.skips(request.url):
+        return True
+    if execution.is_of_task or rules.accepts(request.url, is_needed=True):
+        return False
+    begun = request.meta.get("redirect_urls", (request.url,))[0]
+    return rules.accepts(begun, is_needed=True)
+
+
 def without_rules(request: Request, execution: Execution) -> Request:
     """Return a request as it is stored: with its own user agent, and not the one of the rules."""
     if execution.agents is None:

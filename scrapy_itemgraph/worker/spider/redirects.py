@@ -15,7 +15,7 @@ from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.executions.execution import LegState
 from scrapy_itemgraph.worker.spider import callbacks
 from scrapy_itemgraph.worker.spider.led_pages import LedPages
-from scrapy_itemgraph.worker.spider.page_rules import without_rules
+from scrapy_itemgraph.worker.spider.page_rules import refuses_target, without_rules
 
 if TYPE_CHECKING:
     from scrapy import Request, Spider
@@ -45,7 +45,7 @@ class Redirects:
     _added: asyncio.Event = field(default_factory=asyncio.Event)
 
     def follow(self, request: Request, leg: Leg) -> bool:
-        """Note where a redirect or a retry takes a request; False if another request goes there.
+        """Note where a redirect or a retry takes a request; False if it does not go there.
 
         A redirect back to a URL of its own chain goes on: a site that sets a cookie may lead away
         and back. Scrapy's REDIRECT_MAX_TIMES ends a loop.
@@ -56,6 +56,9 @@ class Redirects:
         if callbacks.login_of(self.spider) is not None and request.url != leg.request.url:
             self.queue.push_follow_up(request, leg)
             return True
+        if leg.is_own and refuses_target(request, leg.execution):
+            self._skip(request, leg)
+            return False
         name = self.operations.identities.of_target(request)
         if name is not None and name not in leg.chain:
             if not leg.is_own and (name == claim.item.id or name in leg.execution.discovered):
@@ -105,6 +108,12 @@ class Redirects:
         else:
             leg.execution.discovered[operation.id] = operation
             leg.execution.add(operation)
+
+    def _skip(self, request: Request, leg: Leg) -> None:
+        """Set a page aside whose redirect led to where its rules would not have it."""
+        where = f"it led to {request.url}, which the crawl's rules refuse"
+        leg.execution.skip(ErrorRecord(type=str(Outcome.SKIPPED), message=where, url=request.url))
+        leg.close()
 
     def _end_as_known(self, request: Request, execution: Execution, name: str) -> None:
         """End a page whose redirect led to another one."""

@@ -133,6 +133,38 @@ def test_pages_that_rules_skip_are_set_aside_at_their_turn_and_taken_back_by_app
     assert site.of("/calendar/") == ["/calendar/5"]
 
 
+REDIRECTED = """
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/redirect?to=/page/0"]
+
+    def parse(self, response):
+        for number in range(1, 4):
+            yield scrapy.Request(f"{SITE}/redirect?to=/page/{number}")
+"""
+
+
+def test_rules_hold_for_where_a_redirect_leads(project, site):
+    """A target that a rule skips or refuses is not fetched: its page is skipped, and says why."""
+    project.write(REDIRECTED)
+    assert project.scrapy("itemgraph", "crawls", "add", "s").code == 0
+    rules(project, "add", "^[^?]*/page/1$", "--skip")
+    rules(project, "add", "^[^?]*/page/2$", "--no-accept")
+    rules(project, "add", "/page/0$", "--no-accept")  # the start page and its target: it is meant
+    run = project.crawl()
+
+    assert site.of("/page/") == ["/page/0", "/page/3"]
+    assert set_aside(project) == ["/redirect?to=/page/1", "/redirect?to=/page/2"]
+    assert run.stats["itemgraph/skipped"] == 2
+    assert project.rows("SELECT count(*) FROM failures") == [(0,)]
+    told = project.rows("SELECT error->>'message' FROM attempts WHERE outcome = 'skipped'")
+    assert f"it led to {project.site_url}/page/1, which the crawl's rules refuse" in {
+        one for (one,) in told
+    }
+    shown = project.scrapy("itemgraph", "show", f"{project.site_url}/redirect?to=/page/2").output
+    assert "/page/2, which the crawl's rules refuse" in shown
+
+
 def test_a_trap_that_waits_is_set_aside_by_one_command(project, site):
     """MNB-11: rules add --apply goes through what waits, and a person's own skips stay."""
     project.write(SPIDER, "CONCURRENT_REQUESTS = 1")

@@ -42,9 +42,13 @@ MOVED = {
 class OddSite(WholeSite):
     """Has pages on which links and files meet, and roots that moved."""
 
+    robots_status: int | None = None  # that robots.txt answers with; None: as others do
+
     def answer(self, target: str) -> tuple[int, dict[str, str], bytes]:
         """Answer with an odd page, a redirect, a picture, or as the others do."""
         path, port = urlsplit(target).path, str(self.server.server_port)
+        if path == "/robots.txt" and self.robots_status is not None:
+            return self.robots_status, {}, b"User-agent: *\nAllow: /\n"
         if path in MOVED:
             self.hits[target] += 1
             return 302, {"Location": MOVED[path].replace("PORT", port)}, b""
@@ -232,6 +236,32 @@ def test_html_in_the_place_of_a_picture_brings_nothing(run, site):
     assert not [path for path in paths(site) if path.startswith("/shop.png?")], run.log
     assert run.stats["sites/pages_as_requisites"] == 1
     assert "/in.png" in paths(site)
+
+
+# Scrapy lays what a project says of them over what a spider adds, each time that a crawl begins.
+MIDDLEWARES = """
+ROBOTSTXT_OBEY = True
+DOWNLOADER_MIDDLEWARES = {"scrapy.downloadermiddlewares.stats.DownloaderStats": 850}
+"""
+
+
+def test_a_robots_txt_that_answers_with_an_error_disallows_all(empty, site, monkeypatch):
+    """RFC 9309: with 503 no page of the host is fetched, and the log says so; with 404 all are."""
+    named, crawl = ("-s", "ITEMGRAPH_CRAWL=mine"), ("--crawl", "mine")
+    command = ("crawl", "site", "-a", f"url={site.url}/docs/three", *ELSEWHERE, *named)
+    settings = ("-s", "RETRY_TIMES=1")
+    empty.write("", MIDDLEWARES)
+    monkeypatch.setattr(site, "robots_status", 503)
+    run = empty.scrapy(*command, *settings)
+
+    assert paths(site) == set(), run.log
+    assert run.stats["robotstxt/forbidden"] == 1
+    assert "/robots.txt answered 503: nothing is fetched there" in run.log
+
+    monkeypatch.setattr(site, "robots_status", 404)
+    assert empty.scrapy("itemgraph", "handle", "--all", *crawl).code == 0
+    empty.scrapy(*command, *settings)
+    assert "/docs/three" in paths(site)
 
 
 def test_rules_make_a_crawl_of_a_site_wider_and_narrower(empty, site):

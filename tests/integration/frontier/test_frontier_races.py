@@ -57,7 +57,9 @@ def put(connection, crawl_id, *urls):
     engines.hot_path(connection)
     shared = crawls.share_crawl(connection, crawl_id)
     fetch = frontier_crawls.fetch(connection, crawl_id)
-    return puts.put(connection, puts.Puts(urls), shared, fetch)
+    given = puts.Puts(urls)
+    new = puts.find_new(connection, given, crawl_id)
+    return puts.put(connection, given, new, shared, fetch)
 
 
 def queue_of(server):

@@ -176,7 +176,8 @@ def test_a_put_reads_what_is_put(filled):
 
     with explaining(filled) as explained:
         shared = registered.share_crawl(filled, crawl_id)
-        puts.put(filled, puts.Puts([*new, *old]), shared, fetch)
+        given = puts.Puts([*new, *old])
+        puts.put(filled, given, puts.find_new(filled, given, crawl_id), shared, fetch)
 
     found = most_rows(explained)
     assert {name: rows for name, rows in found.items() if rows > 250} == {}, found

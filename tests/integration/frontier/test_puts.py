@@ -6,7 +6,7 @@ import time
 
 import pytest
 from support import frontiers
-from support.frontiers import OK, SKIPPED, url
+from support.frontiers import OK, SKIPPED, pages, url
 from support.races import Crawl
 
 from scrapy_itemgraph import CreateItem, task
@@ -126,11 +126,40 @@ def test_a_queue_that_is_being_deleted_takes_nothing(server):
     assert server.put(url("http://a.example/2"), url("http://b.example/1")) == [SKIPPED, OK]
 
 
-def test_a_url_that_is_too_long_is_skipped_and_the_others_are_put(server):
-    """UF-5: it can never be stored, so that nobody needs to send it again."""
-    long = "http://a.example/" + "x" * 9000
-    assert server.put(url("http://a.example/1"), url(long)) == [OK, SKIPPED]
-    assert server.rows("SELECT count(*) FROM items") == [(1,)]
+class Unread:
+    """Metadata that must not be read."""
+
+    def items(self):
+        raise AssertionError
+
+
+def test_of_known_urls_nothing_is_read_or_written(server):
+    """UF-5: what was discovered before is skipped by its name alone, and no commit is noted."""
+    server.put(*pages("a", 3))
+    noted = server.rows("SELECT count(*) FROM commit_tokens")
+    drawn = server.rows("SELECT last_value FROM items_id_seq")
+
+    assert server.put(*(one._replace(metadata=Unread()) for one in pages("a", 3))) == [SKIPPED] * 3
+    assert server.rows("SELECT count(*) FROM commit_tokens") == noted
+    assert server.rows("SELECT last_value FROM items_id_seq") == drawn
+
+
+def test_a_name_that_another_takes_after_the_look_is_known(server, engine):
+    """UF-5: who inserts a name has it: what was discovered is skipped, a date is written."""
+    server.put(url(A))
+    given = puts.Puts([url("http://a.example/1"), url("http://a.example/2", 7)])
+    with engine.begin() as connection:
+        crawl_id = registered.find_crawl(connection, frontier.DEFAULT_CRAWL)
+        shared = registered.share_crawl(connection, crawl_id)
+        new = puts.find_new(connection, given, crawl_id)
+        assert len(new) == 2
+        assert server.put(url("http://a.example/1"), url("http://a.example/2")) == [OK, OK]
+        fetch = crawls.fetch(connection, crawl_id)
+        assert puts.put(connection, given, new, shared, fetch) == [SKIPPED, OK]
+    assert server.rows("SELECT name, nice FROM items WHERE nice < 9") == [
+        ("URL:http://a.example/2", 7)
+    ]
+    server.assert_is_true()
 
 
 def test_what_the_database_refuses_fails_alone(server):
@@ -193,7 +222,9 @@ def test_a_put_and_a_commit_of_the_same_new_queue_do_not_deadlock(server, pair):
     def put(connection):
         shared = registered.share_crawl(connection, crawl.id)
         fetch = crawls.fetch(connection, crawl.id)
-        return puts.put(connection, puts.Puts([url(new)]), shared, fetch)
+        given = puts.Puts([url(new)])
+        unknown = puts.find_new(connection, given, crawl.id)
+        return puts.put(connection, given, unknown, shared, fetch)
 
     committing.pause_before(queues.MAKE_QUEUES)
     committing.start(crawl.operate, CreateItem(f"URL:{new}", tags=["url"], data={"url": new}))

@@ -96,6 +96,18 @@ def test_rules_are_read_changed_and_tried_over_http(ask):
     assert [one["detail"]["number"] for one in history if one["what"] == "rules"] == [5, 4, 3, 2, 1]
 
 
+def test_a_list_of_patterns_is_added_over_http(ask):
+    """MNB-11: one ruleset more with a rule for each; all that are no patterns are named at once."""
+    added = ask("POST", API, {"match": ["/a/", "/b/"], "skip": True})
+    assert added.status_code == 201
+    assert [one["match"] for one in added.json()["rules"]] == ["/a/", "/b/"]
+    assert added.json()["number"] == 1
+
+    refused = ask("POST", API, {"match": ["(", "/c/", "["], "skip": True})
+    assert refused.status_code == 422
+    assert ("rule 3: '('" in refused.text, "rule 5: '['" in refused.text) == (True, True)
+
+
 def test_who_may_queue_changes_rules_of_the_queue_and_names_no_new_hook(ask, graph):
     """MNB-11: a token with the role queue has ignores, and calls no code that is not called."""
     tokens = {role: graph.tokens.add(f"{role}-token", role) for role in Role}

@@ -8,11 +8,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from w3lib.url import safe_url_string
 
 from scrapy_itemgraph.exceptions import ConfigurationError, NotFoundError, OperationError
 from scrapy_itemgraph.model import rule_matching
 from scrapy_itemgraph.model.rule_matching import CompiledRules
-from scrapy_itemgraph.model.rules import MOST_RULES, PageRule, Ruleset, Setting
+from scrapy_itemgraph.model.rules import MOST_RULES, PageRule, Ruleset, Setting, never_matched
 
 ARCHIVE = Ruleset.read(
     {
@@ -152,7 +153,7 @@ def test_a_pattern_that_takes_re_minutes_takes_no_time(pattern):
         ("", "write ."),
         ("a\0b", "NUL"),
         ("\ud800", "lone surrogate"),
-        ("x" * 1001, "1,001 characters, more than 1,000"),
+        ("x" * 4001, "4,001 characters, more than 4,000"),
     ],
 )
 def test_what_is_no_pattern_is_refused_with_what_to_write(pattern, said):
@@ -232,3 +233,32 @@ def test_rules_that_need_google_re2_say_how_to_install_it(monkeypatch):
     ):
         CompiledRules(ARCHIVE)
     assert builtins.all([CompiledRules(Ruleset()).accepts_all, CompiledRules(Ruleset()).skips_none])
+
+
+@pytest.mark.parametrize("rules", [["(", "/good/", "(?=x)"], ["", "/good/", "x" * 5000]])
+def test_all_faults_of_rules_are_told_at_once(rules):
+    """MNB-11: who adds a list learns of each pattern that cannot be, with its number."""
+    with pytest.raises(OperationError) as refused:
+        CompiledRules(Ruleset().with_rules([PageRule(match=one, skip=True) for one in rules]))
+    assert [place for place in (1, 2, 3) if f"rule {place}" in str(refused.value)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "never"),
+    [
+        (r"\{\{.+\}\}", "{"),
+        (r"/\^/", "^"),
+        ("a b", " "),
+        (r"x\|y", "|"),
+        (r"^https?://a\.example/[^/]+\d{2,3}\.jpe?g$", None),
+        (r"^http://\[::1\]/", None),
+        (r"a|\{", None),
+        (r"(\{\{)?x", None),
+        (r"x\{?y", None),
+        (r"[{}^]", None),
+    ],
+)
+def test_a_pattern_that_no_url_matches_is_seen(pattern, never):
+    """MNB-11: URLs are asked escaped, so that a brace, say, is in none of them."""
+    assert never_matched(pattern) == never
+    assert never is None or not re.search(pattern, safe_url_string("http://a.example/{{a b|^/^/"))
