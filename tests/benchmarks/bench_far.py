@@ -65,6 +65,7 @@ def rate(folder: Path, kind: str, far: sa.URL, site: int, pages: int) -> float:
         given = {
             **contestant.settings,
             "ITEMGRAPH_DATABASE_URL": far.render_as_string(hide_password=False),
+            "ITEMGRAPH_AUTO_MIGRATE": "True",  # checkouts differ in their schemas
             "COST_FILE": str(cost),
             "LOG_LEVEL": "WARNING",
         }
@@ -110,7 +111,7 @@ def main() -> None:
             for trip in trips:
                 for kind in kinds:
                     for folder in folders:
-                        with new_database(server.url, server.template) as database:
+                        with new_database(server.url) as database:
                             near = sa.make_url(database)
                             far = near.set(host="127.0.0.1", port=proxies[trip], query={})
                             found = rate(folder, kind, far, site, given.pages)
