@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.executions.active_executions import ActiveExecutions
     from scrapy_itemgraph.worker.executions.execution import Leg
     from scrapy_itemgraph.worker.spider.shared_cookies import SessionSync
+    from scrapy_itemgraph.worker.spider_start import SpiderStart
 
 logger = logs.logger(__name__)
 
@@ -39,8 +40,8 @@ _SOON = 0.2  # seconds at least between two rounds of such a worker
 class Maintenance:
     """Takes over from the dead, stages what fell due, and finds legs that nobody has.
 
-    `start_ended` says that `start()` has nothing more; `news` is set when work came free. `waits`:
-    ITEMGRAPH_IDLE is "wait".
+    `start` says when `start()` has nothing more, and whether it raised; `news` is set when work
+    came free. `waits`: ITEMGRAPH_IDLE is "wait".
     """
 
     graph: WorkerGraph
@@ -48,7 +49,7 @@ class Maintenance:
     crawler: Crawler
     sessions: SessionSync
     tallies: Tallies
-    start_ended: asyncio.Event
+    start: SpiderStart
     news: asyncio.Event
     waits: bool = False
     _was_waiting: bool = False  # at the last round
@@ -136,7 +137,7 @@ class Maintenance:
     @property
     def _is_waiting(self) -> bool:
         """Whether this worker has nothing to do, and waits for work without end."""
-        return self.waits and self.start_ended.is_set() and self.active.is_quiet
+        return self.waits and self.start.has_ended and self.active.is_quiet
 
     def _period(self) -> float:
         """Return how long to wait for the next round.
@@ -155,7 +156,8 @@ class Maintenance:
 
     @property
     def _has_just_started(self) -> bool:
-        return self.start_ended.is_set() and not self.graph.run.is_start_told
+        has_started = self.start.has_ended and self.start.error is None
+        return has_started and not self.graph.run.is_start_told
 
     def _between(self, seconds: float) -> float:
         """Return how long to wait, where one of few workers waits so many seconds."""

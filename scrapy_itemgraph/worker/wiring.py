@@ -196,7 +196,7 @@ def build(given: Inputs) -> Parts:
             crawler=given.crawler,
             sessions=given.sessions,
             tallies=base.tallies,
-            start_ended=base.start.ended,
+            start=base.start,
             news=base.news,
             waits=settings.run.idle == "wait",
         ),

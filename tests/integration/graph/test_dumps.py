@@ -44,6 +44,9 @@ JOURNAL = """
     SELECT 1, min(i.id), min(t.id), 'dict', '{"price": 1.50}' FROM items i, tasks t
 """
 
+LED_TO_C = """
+    UPDATE results SET led_to = (SELECT key FROM aliases WHERE name = 'C')
+    WHERE item_id = 1 AND completed_at IS NOT NULL"""
 RULES = (
     """
     INSERT INTO rulesets (crawl_id, number, rules, created_by, note) VALUES
@@ -79,7 +82,7 @@ def fill(connection):
     with_failures = "UPDATE failures SET handled_at = now(), handled_by = 'a person' WHERE id = 1"
     for statement in (
         with_failures,
-        "UPDATE results SET led_to = (SELECT key FROM aliases WHERE name = 'C') WHERE item_id = 1",
+        LED_TO_C,
         "UPDATE work SET deaths = 2, alone_deaths = 1 WHERE item_id = (SELECT max(id) FROM items)",
         'UPDATE work SET request = \'{"url": "http://c.example/2"}\' WHERE tries > 0',
         'UPDATE attempts SET log = \'[{"message": "hm"}]\', scraped = 2 WHERE id = 1',

@@ -19,6 +19,7 @@ from scrapy_itemgraph.worker.executions.execution import request_legs
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
 from scrapy_itemgraph.worker.spider.logins import Logins
+from scrapy_itemgraph.worker.spider_start import SpiderStart
 
 
 class Limiters:
@@ -146,8 +147,9 @@ class Sessions:
         self.calls.append("cookies")
 
 
-def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
-    """While steps bring something it goes on at once, and sets the news."""
+@pytest.mark.parametrize(("error", "marked"), [(None, 1), ("start() raised ValueError", 0)])
+def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once(error, marked):
+    """It sets the news. A start that raised is not marked, so that the next one resumes its run."""
 
     async def run() -> tuple[bool, int]:
         parts = Parts()
@@ -173,22 +175,22 @@ def test_maintenance_tells_of_work_that_came_free_and_marks_the_start_once():
         )
         graph.staged, graph.is_sweeping, graph.duties = 0, False, Duties()
         graph.crowd, graph.is_start_told = 1.0, False
-        started = asyncio.Event()
-        started.set()
+        start = SpiderStart(error=error)
+        start.end()
         maintenance = Maintenance(
             graph,
             parts.active,
             crawler=parts.crawler,
             sessions=Sessions(),
             tallies=Tallies(),
-            start_ended=started,
+            start=start,
             news=parts.news,
         )
         with running(maintenance.run()):
             await turns()
         return parts.news.is_set(), marks
 
-    assert asyncio.run(run()) == (True, 1)
+    assert asyncio.run(run()) == (True, marked)
 
 
 def test_what_was_being_told_as_the_crawl_ended_is_told_at_its_end():
@@ -212,7 +214,7 @@ def test_what_was_being_told_as_the_crawl_ended_is_told_at_its_end():
             crawler=parts.crawler,
             sessions=Sessions(),
             tallies=tallies,
-            start_ended=asyncio.Event(),
+            start=SpiderStart(),
             news=parts.news,
         )
         with running(maintenance.run()):
@@ -235,7 +237,7 @@ def test_each_of_many_workers_keeps_the_crawl_up_more_rarely(crowd, seconds):
         crawler=parts.crawler,
         sessions=Sessions(),
         tallies=Tallies(),
-        start_ended=asyncio.Event(),
+        start=SpiderStart(),
         news=parts.news,
     )
 

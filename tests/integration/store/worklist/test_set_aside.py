@@ -47,7 +47,8 @@ def remaining(crawl):
     return runs.remaining(crawl.connection, crawl.id, kinds=numbers, until=until)
 
 
-@pytest.mark.parametrize("why", list(Hold))
+# Pages that are left are of plain callbacks, and of an earlier run.
+@pytest.mark.parametrize("why", [one for one in Hold if one is not Hold.LEFT])
 def test_what_is_set_aside_is_not_outstanding_until_it_is_freed(crawl, why):
     """MNB-7: skipped or stashed, it leaves the worklist, and comes back as it was."""
     crawl.work("A")
