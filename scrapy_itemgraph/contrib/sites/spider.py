@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import string
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +18,6 @@ from scrapy_itemgraph import AttachBlob, UpdateMetadata
 from scrapy_itemgraph.contrib.sites import references, scope
 from scrapy_itemgraph.contrib.sites.references import Kind, Reference
 from scrapy_itemgraph.contrib.sites.scope import Extent, Scope
-from scrapy_itemgraph.tools import logs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from scrapy.http import Response
     from scrapy.settings import BaseSettings
 
-logger = logs.logger(__name__)
+logger = logging.getLogger("site")  # that of the spider
 
 BLOB = "body"
 """The name under which a page's content is attached to it."""
