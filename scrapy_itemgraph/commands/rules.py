@@ -271,7 +271,7 @@ def _hint(rule: PageRule) -> str | None:
 
 
 def _patterns(call: Call) -> list[str]:
-    """Return the pattern that is given, or those of a file; lines that begin with # are none."""
+    """Return the given pattern, or the patterns of a file; lines that begin with # are comments."""
     given = call.given
     if (given.pattern is None) == (given.file is None):
         raise UsageError("give a pattern, or --file PATTERNS")

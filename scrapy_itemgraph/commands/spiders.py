@@ -71,7 +71,7 @@ def check_arguments(spider: type[Spider], arguments: Mapping[str, str]) -> None:
 
 
 def feeds_of(settings: BaseSettings) -> dict[str, Any]:
-    """Return the URIs of feeds, and whether items are kept; None: nobody says."""
+    """Return the URIs of the feeds, and ITEMGRAPH_KEEP_ITEMS; None: it is not set."""
     is_told = settings.getpriority("ITEMGRAPH_KEEP_ITEMS") is not None
     keeps = settings.get("ITEMGRAPH_KEEP_ITEMS") if is_told else None
     return {"feeds": list(map(str, settings.getdict("FEEDS"))), "keeps": keeps}

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 MOST_RULES: Final = 1000
-MOST_PATTERN: Final = 4000  # characters of a pattern,
-MOST_CHARACTERS: Final = 1000  # and of a user agent
+MOST_PATTERN: Final = 4000  # characters of a pattern
+MOST_CHARACTERS: Final = 1000  # characters of a user agent
 _MOST_FAULTS = 20  # that one error tells
 # What a request has escaped, where a pattern asks for it: by itself or behind a backslash. Passed
 # over are classes, repetitions and all else. Brackets stand around the address of IPv6.

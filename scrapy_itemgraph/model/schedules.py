@@ -226,7 +226,7 @@ def _read_cron(value: Any) -> str:
 
 
 def _backwards(days: str) -> str:
-    """Return what to write for a range of days that begins behind its end, such as MON-SUN."""
+    """Return the cron range that replaces a range of days with its end first, such as MON-SUN."""
     for found in _RANGE_OF_DAYS.finditer(days):
         first, last = (int(_VALUES.get(one, one)) for one in found.groups())
         if first > last:

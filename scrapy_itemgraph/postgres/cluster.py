@@ -162,8 +162,8 @@ class Cluster:
         A server that is killed as it starts is started again, for `patience` seconds.
 
         It is created when need be; `again` starts one that died, and creates nothing: where another
-        process is about to, that is a BlockingIOError. `quietly` does not say that it died. It is
-        an EmbeddedServerError if it does not start, or not in time.
+        process is about to, that is a BlockingIOError. `quietly` does not say that it died. It
+        raises EmbeddedServerError if the server does not start in time.
         """
         with file_turns.turn(self.directory / "start.lock", waits=not again):
             if not self.data.exists():

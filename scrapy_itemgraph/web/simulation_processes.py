@@ -95,7 +95,7 @@ class Simulations:
             if not reading.done():
                 logger.warning("A simulation left a process behind that has its output still")
             await cancelled([reading, ended, ending])
-            # A process that was left behind holds the pipes open, and asyncio would for ever.
+            # asyncio keeps the pipes open while a process that was left behind has them.
             process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
         if has_ended:
             return Simulated(ended.result(), _lines(said), _lines(complaints))

@@ -5,8 +5,8 @@
 A fourth of the spiders close themselves once; what they leave is freed, and their runs continue. In
 the end each crawl has fetched the pages that it would have fetched undisturbed and kept what it
 scraped of each once, in one run. No log has the secret that each page writes, and a model that
-replays what happened agrees with every assignment and every preemption. Of each end somebody is
-told, though whoever tells leaves a daemon. How long places were empty after a kill is printed. The
+replays what happened agrees with every assignment and every preemption. A notice is sent of each
+end, though its function leaves a daemon. How long places were empty after a kill is printed. The
 runners' role has a worker's rights. `make chaos` runs it.
 """
 

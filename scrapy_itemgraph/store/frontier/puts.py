@@ -185,7 +185,7 @@ class URL(NamedTuple):
 class Puts:
     """URLs of one crawl, made ready without a database.
 
-    `keys` are those of all names, by the names. What is written of a URL is made by `url`, for most
+    `keys` maps each name to its key. What is written of a URL is made by `url`, for most
     of what comes in is known.
     """
 

@@ -104,8 +104,9 @@ class PageRules:
 def refuses_target(request: Request, execution: Execution) -> bool:
     """Tell whether the rules of a page would not have the URL that its redirect leads to.
 
-    They skip it, or one of them refuses links to it. That is not asked where the page itself is
-    none that they accept, or a task's: somebody named it, and `a.example` leads to `www.a.example`.
+    A rule skips the URL, or refuses links to it. Refusals of links do not count where the rules
+    refuse the page itself, or where it is a task's: a person named it, and `a.example` may lead to
+    `www.a.example`.
     """
     rules = execution.rules
     if rules is None:
