@@ -286,10 +286,11 @@ def test_claims_of_one_piece_go_round_the_queues(crawl):
         for number in range(3):
             crawl.work(f"{slot}{number}", data={"url": f"http://{slot}.example/{number}"})
 
-    taken = [claimed(crawl, 1) for _ in range(6)]
+    taken = [pair for _ in range(6) for pair in claimed(crawl, 1)]
 
-    assert [pair for claims in taken for pair in claims] == [
-        f"{slot}{number} parse" for number in range(3) for slot in "ab"
+    # Which slot begins is a matter of the server's clock, and the clock of a machine is set back.
+    assert [sorted(pairs) for pairs in zip(taken[::2], taken[1::2], strict=True)] == [
+        [f"{slot}{number} parse" for slot in "ab"] for number in range(3)
     ]
 
 
