@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 import time
 from contextlib import AsyncExitStack, contextmanager
@@ -41,6 +42,10 @@ T = TypeVar("T")
 _PATIENCE_AT_THE_END = 5.0  # seconds
 _LONGEST_JITTER = 0.05  # seconds before a transaction is done again
 _TRIES = 10  # of a blocking transaction that others' deadlocks end
+# A database is far away when even the quickest of the first transactions took so many seconds. Then
+# what else there is would wait behind claims and commits, and these behind it: one more connection.
+_FAR = 0.01
+_FIRST = 10
 # In an outage, in seconds: at first, at last, and what nobody is woken from.
 _FIRST_PAUSE, _LONGEST_PAUSE, _LEAST_PAUSE = 0.1, 5.0, 0.1
 
@@ -63,8 +68,9 @@ class Transactions:
         waits: str = CRAWL_WAITS,
         *,
         at_once: int = engines.POOL_SIZE,
+        one_more_when_far: bool = False,
     ) -> None:
-        """Use an engine with so many connections `at_once`.
+        """Use an engine with so many connections `at_once`, and one more of a database far away.
 
         `waits` is what people are told while the server is away.
         """
@@ -75,7 +81,10 @@ class Transactions:
         self._is_cut_off = False
         self._answers = asyncio.Event()
         # Whoever waits for a connection waits here and not in the pool, which has a time-out.
+        self._connections = at_once
         self._room = asyncio.Semaphore(at_once)
+        self._to_time = _FIRST if one_more_when_far else 0  # transactions
+        self._quickest = math.inf  # of those timed, in seconds
         self.watchdog = WorkerWatchdog(engine, self._patience, waits)
         self._is_ending = False
         self._given_up: DatabaseUnavailableError | None = None
@@ -91,7 +100,8 @@ class Transactions:
 
     async def use_one(self) -> None:
         """Use one connection at a time from now on."""
-        for _ in range(engines.POOL_SIZE - 1):
+        self._to_time = 0
+        for _ in range(self._connections - 1):
             await self._room.acquire()
 
     def hurry(self) -> None:
@@ -251,11 +261,24 @@ class Transactions:
                             self._pipelined() if hot else self.engine.begin()
                         )
                     attempt.connected(connection)
-                    return await connection.run_sync(function, *args, **kwargs)
+                    began = time.monotonic()
+                    answer = await connection.run_sync(function, *args, **kwargs)
+                    self._time(time.monotonic() - began)
+                    return answer
             except (DBAPIError, TimeoutError):
                 if attempt.is_over:
                     raise DatabaseUnavailableError(self.watchdog.sentence(attempt)) from None
                 raise
+
+    def _time(self, seconds: float) -> None:
+        """Take note of how long one of the first transactions took; the last says what is far."""
+        if not self._to_time:
+            return
+        self._to_time -= 1
+        self._quickest = min(self._quickest, seconds)
+        if not self._to_time and self._quickest >= _FAR:
+            self._connections += 1
+            self._room.release()
 
     def _pipelined(self) -> AbstractAsyncContextManager[AsyncConnection]:
         # Nothing runs on another server before `recover` has: the server itself skips it.

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.store.registry.duties import Duty, Round
 
 
+_LONGEST = 0.3  # seconds of duties in a round: they take a connection from claims and commits
+
+
 class WorkerDuties:
     """Does the duties that are due, each in a transaction of its own."""
 
@@ -28,10 +31,13 @@ class WorkerDuties:
         self._timetable = duties.Timetable(duties.OF_WORKER)
 
     async def do_due(self) -> None:
-        """Do a step of each duty that is due."""
-        rounds = []
-        for duty in self._timetable.due(time.monotonic()):
+        """Do a step of each duty that is due, for a moment; the rest waits its turn."""
+        rounds: list[Round] = []
+        first = time.monotonic()
+        for duty in self._timetable.due(first):
             began = time.monotonic()
+            if began - first > _LONGEST:
+                break
             done = await self._call(self._do, duty)
             self._timetable.did(duty, done, began=began, now=time.monotonic())
             rounds.append(done)

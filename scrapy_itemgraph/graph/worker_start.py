@@ -105,8 +105,8 @@ class WorkerConnections:
             stack.push_async_callback(asyncio.to_thread, server.close)
             url = server.url
         idle = database.lease.total_seconds() / 2  # the beat gets its row in time
-        engine = engines.async_engine(url, longest_idle=idle)
-        transactions = Transactions(engine, database.patience, waits)
+        engine = engines.async_engine(url, pool_size=engines.POOL_SIZE + 1, longest_idle=idle)
+        transactions = Transactions(engine, database.patience, waits, one_more_when_far=True)
         stack.push_async_callback(transactions.close)
         return cls(settings, transactions, server, stack)
 

@@ -133,12 +133,16 @@ class Limiter:
         told = most if self._told_running is None else max(1, self._told_running)
         return min(self.units, most, told)
 
-    def room(self, now: float, unbegun: int) -> int:
-        """Return how many more requests to claim; `unbegun` are in hand and have not started."""
+    def room(self, now: float, unbegun: int, claim_takes: float = 0.0) -> int:
+        """Return how many more requests to claim; `unbegun` are in hand and have not started.
+
+        While a claim takes so many seconds, what has units is worked off by its latency.
+        """
         if self.is_yielding or self.blocked_until - now > LOOKAHEAD:
             return 0
         if not self.in_force.is_exclusive:
-            return max(0, worth_holding(self._cap) - unbegun)
+            meanwhile = self._cap * claim_takes / self.latency if self.latency else 0.0
+            return max(0, worth_holding(self._cap) + min(int(meanwhile), MANY) - unbegun)
         cap = MANY if self.in_force.concurrency is None else self.in_force.concurrency + 1
         due = (
             now + self.gap if self.starts.unsent else max(self.starts.due, self.blocked_until, now)

@@ -101,14 +101,14 @@ class Limiters:
                 self.identify({grant.name: grant.limit_id})
             limiter.take(grant, asked_at)
 
-    def rooms(self, unbegun: Mapping[Limiter, int]) -> dict[int, int]:
+    def rooms(self, unbegun: Mapping[Limiter, int], claim_takes: float = 0.0) -> dict[int, int]:
         """Return how many more requests the limits in hand have use for, by number.
 
-        `unbegun` counts the requests in hand that have not started.
+        `unbegun` counts the requests in hand that have not started; a claim takes so many seconds.
         """
         now = time.monotonic()
         return {
-            number: limiter.room(now, unbegun.get(limiter, 0))
+            number: limiter.room(now, unbegun.get(limiter, 0), claim_takes)
             for number, limiter in self._by_id.items()
             if limiter.units
         }

@@ -29,7 +29,7 @@ class Limiters:
     def __init__(self) -> None:
         self.wanted, self.lock = asyncio.Event(), asyncio.Lock()
 
-    def rooms(self, _: Any) -> dict[int, int]:
+    def rooms(self, _: Any, __: float) -> dict[int, int]:
         """Return no limits in hand."""
         return {}
 

@@ -301,8 +301,9 @@ class Timetable:
         self._due_at = dict.fromkeys(duties, -math.inf)
 
     def due(self, now: float) -> list[Duty]:
-        """Return the duties that are due; `now` is a moment of any clock that goes on."""
-        return [duty for duty, due_at in self._due_at.items() if due_at <= now]
+        """Return the duties that are due, the first first; `now` is of any clock that goes on."""
+        due = [duty for duty, due_at in self._due_at.items() if due_at <= now]
+        return sorted(due, key=self._due_at.__getitem__)
 
     def did(self, duty: Duty, done: Round, *, began: float, now: float) -> None:
         """Note what a duty did: with more to do it is due at once.

@@ -38,18 +38,18 @@ class ClaimPace:
     _times: float = 1.0  # as much as the rate asks for
     _ahead: float = LOOKAHEAD  # seconds
     _rest: float = _REST
-    _takes: float = 0.0  # seconds from the begin of a claim to its answer, averaged
+    takes: float = 0.0  # seconds from the begin of a claim to its answer, averaged
 
     @property
     def batch(self) -> int:
         """How many requests to have in hand that have not started, and to claim at most."""
-        ahead = self._ahead + self._takes
+        ahead = self._ahead + self.takes
         return min(self.most, int(max(self.least, self._rate * ahead) * self._times))
 
     @property
     def meanwhile(self) -> int:
         """How many requests are handed out while a claim is under way."""
-        return min(self.batch, int(self._rate * self._takes))
+        return min(self.batch, int(self._rate * self.takes))
 
     @property
     def enough(self) -> int:
@@ -64,7 +64,7 @@ class ClaimPace:
 
     def answered(self, seconds: float) -> None:
         """Take note of how long a claim took, from the question to its answer."""
-        self._takes += (min(seconds, _LONGEST_AHEAD) - self._takes) * _NEWEST
+        self.takes += (min(seconds, _LONGEST_AHEAD) - self.takes) * _NEWEST
 
     def claimed(
         self,

@@ -205,7 +205,7 @@ class Claimer:
             budget = ClaimBudget(
                 most=most,
                 alone=alone,
-                rooms=limiters.rooms({} if alone else unbegun),
+                rooms=limiters.rooms({} if alone else unbegun, self.pace.takes),
                 shared=limiters.shared,
                 slot_terms=self.slots.all_terms(),
                 in_flight=self.ready.begin_claim(),

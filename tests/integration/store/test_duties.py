@@ -231,6 +231,16 @@ def test_a_crawl_that_another_process_attends_to_is_left_to_it(engine):
         oracle.assert_worklist_is_true(one, crawl.id)
 
 
+def test_what_was_due_first_is_done_first():
+    """A duty that was left for later, or was never done, goes before one that is due since then."""
+    one, other, new = (duties.Duty(name, 5.0, lambda *_: False) for name in ("a", "b", "c"))
+    table = duties.Timetable([one, other, new])
+    table.did(one, duties.Round(), began=3.0, now=3.0)
+    table.did(other, duties.Round(), began=1.0, now=1.0)
+
+    assert table.due(100.0) == [new, other, one]
+
+
 def test_many_processes_look_no_more_often_than_a_few():
     """With more to do a duty is due at once, else by its period; slow, or in a crowd, later."""
     duty = duties.Duty("any", 5.0, lambda *_: False)

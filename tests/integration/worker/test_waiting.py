@@ -198,3 +198,33 @@ def test_a_long_transaction_of_short_statements_is_not_given_up(database):
         return len(times)
 
     assert run(database, lambda one: one.patiently(slices), patience=1.5) == 1
+
+
+@pytest.mark.parametrize(("seconds", "connections"), [(0.0, 2), (0.02, 3)])
+def test_a_database_far_away_gets_one_more_connection(database, seconds, connections):
+    """Where the quickest of the first transactions took 20 ms, three run at once, else two."""
+    running, most = set(), []
+
+    def first(connection):
+        connection.execute(sa.text("SELECT pg_sleep(:seconds)"), {"seconds": seconds})
+
+    def later(connection):
+        running.add(connection)
+        most.append(len(running))
+        connection.execute(sa.text("SELECT pg_sleep(0.1)"))
+        running.discard(connection)
+
+    async def scenario(_):
+        pool = engines.async_engine(database, pool_size=engines.POOL_SIZE + 1)
+        one = Transactions(pool, timedelta(seconds=LONG), one_more_when_far=True)
+        for _ in range(10):
+            await one.call(first)
+        await asyncio.gather(*[one.call(later) for _ in range(6)])
+        await one.use_one()
+        await asyncio.gather(*[one.call(later) for _ in range(3)])
+        await one.close()
+
+    run(database, scenario)
+
+    assert max(most[:6]) == connections
+    assert most[6:] == [1, 1, 1]

@@ -458,6 +458,19 @@ def test_rooms_are_for_what_may_start_soon(clock):
     assert all_.rooms({}) == {NUMBER: 0}
 
 
+def test_a_quick_website_has_room_for_what_it_answers_while_a_claim_takes_long(clock):
+    """Of 4 at once, answered in 0.1 s, 20 are worked off in 0.5 s: these are claimed beside."""
+    all_ = known(Terms(concurrency=4))
+    all_.take([grant(Terms(concurrency=4), units=4)], clock.now)
+    usual = all_.rooms({})[NUMBER]
+    assert all_.rooms({}, 0.5)[NUMBER] == usual
+
+    run(all_.slot(HOST), clock, took=0.1)
+
+    assert all_.rooms({})[NUMBER] == usual
+    assert all_.rooms({}, 0.5)[NUMBER] == usual + 20
+
+
 def test_a_slow_limit_has_no_room_until_its_next_start_is_near(clock):
     """Work is claimed shortly before it may start, and no earlier."""
     all_ = known()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ from support.parts import URL, Parts, running, turns
 from support.parts import Spider as Plain
 
 from scrapy_itemgraph.exceptions import SessionExpired
+from scrapy_itemgraph.graph import worker_duties
 from scrapy_itemgraph.model.tallies import Tallies
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store.logins import Turn
+from scrapy_itemgraph.store.registry.duties import OF_WORKER, Duty, Round
 from scrapy_itemgraph.worker.executions.execution import request_legs
 from scrapy_itemgraph.worker.limit_sync import LimitSync
 from scrapy_itemgraph.worker.maintenance import Maintenance
@@ -126,6 +129,44 @@ class Duties:
 
     async def do_due(self) -> None:
         """Do nothing."""
+
+
+class SlowTransactions:
+    """Takes 0.2 s of a clock of its own for each duty, and notes which it was."""
+
+    crawl_id = 1
+
+    def __init__(self) -> None:
+        self.done: list[Duty] = []
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """Tell the time."""
+        return self.now
+
+    async def call(self, _: Any, duty: Duty) -> Round:
+        """Do it."""
+        self.done.append(duty)
+        self.now += 0.2
+        return Round()
+
+
+def test_slow_duties_leave_the_connection_to_claims_and_commits(monkeypatch) -> None:
+    """After 0.3 s of duties the rest is left for the next round, and all have their turn."""
+    slow = SlowTransactions()
+    monkeypatch.setattr(worker_duties, "time", slow)
+    duties = worker_duties.WorkerDuties(
+        slow, SimpleNamespace(scraped_items=SimpleNamespace(keep_items=True))
+    )
+
+    async def run() -> None:
+        await duties.do_due()
+        assert slow.done == list(OF_WORKER[:2])
+        for _ in range(len(OF_WORKER)):
+            await duties.do_due()
+
+    asyncio.run(run())
+    assert slow.done[: len(OF_WORKER)] == list(OF_WORKER)
 
 
 class Sessions:
