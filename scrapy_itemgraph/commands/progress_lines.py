@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.model import counts
-from scrapy_itemgraph.model.run_standings import standing
+from scrapy_itemgraph.model.run_standings import left_out, standing
 from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def fields(found: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
     if run is not None:
         yield "scraped", f"{run['items']:,} items in this run"
         yield "answers", _answers(run["statuses"], run["bytes"])
+        yield "links", left_out(run["long_links"], run["url_limit"])
 
 
 def progress(found: dict[str, Any]) -> str:

@@ -178,6 +178,7 @@ def register_worker(
         code=start.code,
         code_file=start.code_file,
         sources=sources,
+        uncounted=start.of_crawl.uncounted,
         lease=lease,
     )
 

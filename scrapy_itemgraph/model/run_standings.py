@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.next_commands import KEEPS_DONE
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ def standing(
         return f"{state} ({reason}; last seen {_moment(ended_at)})"
     why = "" if reason in {None, state} else f" ({reason})"
     return f"{state} {_moment(ended_at)}{why}"
+
+
+def left_out(long_links: int, url_limit: int | None) -> str | None:
+    """Say how many links were longer than URLLENGTH_LIMIT; None where none was."""
+    if not long_links:
+        return None
+    limit = "" if url_limit is None else f" ({url_limit:,})"
+    were = "was" if long_links == 1 else "were"
+    return f"{counts.many(long_links, 'link')} longer than URLLENGTH_LIMIT{limit} {were} left out"
 
 
 def fetches_again(following: str) -> str:

@@ -56,6 +56,9 @@ class Tallies:
 
     `task_latencies` and `slot_latencies` say in how many seconds answers came, where that is kept.
 
+    `long_links` counts links that were left out because they are longer than `url_limit`, which is
+    this worker's URLLENGTH_LIMIT.
+
     `error` is the last that was logged, in one line. What is taken to be told has a `token`, by
     which the database knows it should it be told again.
     """
@@ -63,13 +66,15 @@ class Tallies:
     of_tasks: dict[int, TaskTally] = field(default_factory=dict)
     starts: Counter[tuple[str, str]] = field(default_factory=Counter)
     error: str | None = None
+    long_links: int = 0
+    url_limit: int | None = None
     task_latencies: dict[int, Latencies] = field(default_factory=dict)
     slot_latencies: dict[str, Latencies] = field(default_factory=dict)
     token: UUID = field(default_factory=uuid4)
     _taken: Tallies | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.of_tasks or self.starts or self.error)
+        return bool(self.of_tasks or self.starts or self.error or self.long_links)
 
     def ended(
         self, task_id: int, outcome: Outcome | None, *, seconds: float = 0.0, items: int = 0
@@ -106,9 +111,15 @@ class Tallies:
         """Return what was counted, and begin anew; the same again until it `was_told`."""
         if self._taken is None:
             self._taken = Tallies(
-                self.of_tasks, self.starts, self.error, self.task_latencies, self.slot_latencies
+                of_tasks=self.of_tasks,
+                starts=self.starts,
+                error=self.error,
+                long_links=self.long_links,
+                url_limit=self.url_limit,
+                task_latencies=self.task_latencies,
+                slot_latencies=self.slot_latencies,
             )
-            self.of_tasks, self.starts, self.error = {}, Counter(), None
+            self.of_tasks, self.starts, self.error, self.long_links = {}, Counter(), None, 0
             self.task_latencies, self.slot_latencies = {}, {}
         return self._taken
 

@@ -171,13 +171,16 @@ class Committer:
         await clear_gradually(*gone)
 
     def _tally(self, entry: Entry, applied: Applied, made: int) -> None:
-        claim = entry.changeset.claim
+        claim, execution = entry.changeset.claim, entry.execution
         self.tallies.ended(
             NO_TASK if claim is None else claim.task_id,
             applied.outcome,
-            seconds=0.0 if entry.execution is None else entry.execution.seconds,
+            seconds=0.0 if execution is None else execution.seconds,
             items=made,
         )
+        is_applied = applied.outcome is not None and applied.error is None
+        if is_applied and execution is not None and not execution.is_doomed:
+            self.tallies.long_links += execution.long_links
 
     async def _commit(
         self, changesets: Sequence[Changeset]

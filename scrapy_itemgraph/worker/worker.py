@@ -27,6 +27,7 @@ from scrapy_itemgraph.worker.spider import (
     code_versions,
     crawl_names,
     kept_state,
+    long_links,
     methods,
     output_tasks,
     seeds,
@@ -232,6 +233,7 @@ class Worker:
         EngineHooks(parts.active, parts.spider_output, self.base.jars).stand_before(engine)
         parts.closing.stand_before(engine)
         output_tasks.save_tasks(engine)
+        long_links.count(self.crawler, self.base.tallies)
         self._closing = ClosingCaller(
             graph=self.graph,
             spider=self.spider,

@@ -523,6 +523,7 @@ def test_what_was_counted_before_totals_and_last_errors_goes_on(empty_engine):
 
     assert (run.pages, run.items, run.failures) == (5, 4, 1)
     assert (run.retried, run.refused, run.gone, run.bytes, run.statuses) == (0, 0, 0, 0, {})
+    assert (run.long_links, run.url_limit) == (0, None)
     assert (minute.done, minute.items, minute.gone, minute.scraped) == (5, 7, 0, 0)
     assert (worker.job, worker.code) == ("job", "digest")
     assert (worker.code_file, worker.error, worker.error_at) == (None, None, None)

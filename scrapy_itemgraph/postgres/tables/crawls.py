@@ -175,6 +175,14 @@ runs = Table(
         for name in ("pages", "items", "failures", "retried", "refused", "gone", "bytes")
     ),
     statuses(),
+    Column(
+        "long_links",
+        BigInteger,
+        nullable=False,
+        server_default=text("0"),
+        comment="links left out because they are longer than URLLENGTH_LIMIT",
+    ),
+    Column("url_limit", Integer, comment="URLLENGTH_LIMIT, as of the last of these"),
     PrimaryKeyConstraint("crawl_id", "number"),
     sayable("started_at", "ended_at", "continued_at"),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import (
+    ARRAY,
     JSON,
     BigInteger,
     Boolean,
@@ -62,4 +63,11 @@ workers = Table(
     Column("code_file", Text, comment="what its process's code is a digest of"),
     Column("error", Text, comment="the last that its process logged"),
     moment("error_at"),
+    Column(
+        "uncounted",
+        ARRAY(Text),
+        nullable=False,
+        server_default=text("'{}'"),
+        comment="names of the arguments of its start that tell no crawls apart",
+    ),
 )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.run_standings import standing
+from scrapy_itemgraph.model.run_standings import left_out, standing
 from scrapy_itemgraph.store.columns import typed
 from scrapy_itemgraph.store.pruning import MOST_RUNS
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
@@ -29,7 +29,8 @@ _RUN = f"""
             WHERE p.crawl_id = c.id AND p.started_at >= r.started_at)) END AS ended_at,
         CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.reason, 'died') END AS reason,
         r.error, r.spider, r.worker_id AS worker, r.job, alive.workers,
-        r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes
+        r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes,
+        r.long_links, r.url_limit
     FROM crawls c {{runs}}
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT {IS_DEAD}) AS workers, max(p.seen_at) AS seen_at
@@ -64,6 +65,8 @@ class RunLine(NamedTuple):
     that ended well, `items` scraped items, `failures` executions that failed; `retried`, `refused`
     and `gone` count executions as well. `statuses` counts requests by their HTTP status, "none"
     those that were not answered; `bytes` are those of the answers' bodies as they were sent.
+    `long_links` counts links that were left out because they are longer than URLLENGTH_LIMIT, which
+    `url_limit` was then; None where none was.
     """
 
     number: int
@@ -84,6 +87,13 @@ class RunLine(NamedTuple):
     gone: int
     statuses: dict[str, int]
     bytes: int
+    long_links: int
+    url_limit: int | None
+
+    @property
+    def left_out(self) -> str | None:
+        """How many links were too long, as people are told it; None where none was."""
+        return left_out(self.long_links, self.url_limit)
 
     def __str__(self) -> str:
         how = standing(self.state, self.started_at, self.ended_at, self.reason)

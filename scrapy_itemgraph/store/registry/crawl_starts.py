@@ -11,6 +11,7 @@ from scrapy_itemgraph.exceptions import ConfigurationError, OperationError
 from scrapy_itemgraph.model import crawl_arguments, input_checks
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK, find_crawl, make_crawl
 from scrapy_itemgraph.store.registry.runs import OTHERS_LIVE
+from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,12 @@ SET_GIVEN = text("""
         identity = coalesce(identity, CAST(:identity AS text))
     WHERE id = :crawl
 """)
+
+UNCOUNTED_OF_OTHERS = text(f"""
+    SELECT w.spider, w.uncounted FROM processes p JOIN workers w ON w.id = p.id
+    WHERE p.crawl_id = :crawl AND p.stopped_at IS NULL AND w.uncounted <> '{{}}' AND NOT {IS_DEAD}
+    ORDER BY p.id LIMIT 1
+""")  # noqa: S608 - our own condition
 
 COUNT = text("SELECT count(*) FROM crawls WHERE spider = :spider")
 
@@ -121,7 +128,7 @@ def make(connection: Connection, start: CrawlStart) -> Started:
 
 
 def refuse_beside_others(connection: Connection, crawl_id: int, start: CrawlStart) -> None:
-    """Refuse a start whose arguments do not all count while another one works on its crawl.
+    """Refuse a start while another one works on its crawl, if arguments of either do not count.
 
     The caller has locked the crawl's row, and registers the worker after this.
 
@@ -129,15 +136,21 @@ def refuse_beside_others(connection: Connection, crawl_id: int, start: CrawlStar
         ConfigurationError: another one does.
 
     """
-    if not start.uncounted or not connection.scalar(OTHERS_LIVE, {"crawl": crawl_id}):
+    here = {"crawl": crawl_id}
+    spider, which, names = start.spider, "this one", start.uncounted
+    if not names:
+        other = connection.execute(UNCOUNTED_OF_OTHERS, here).first()
+        if other is None:
+            return
+        spider, which, names = other.spider, "that one", other.uncounted
+    elif not connection.scalar(OTHERS_LIVE, here):
         return
-    names = ", ".join(start.uncounted)
     raise ConfigurationError(
-        f"another start of the spider {start.spider} runs in the same crawl, for this one differs "
-        f"in arguments that do not count: {names}. Each would take pages of the other. Give their "
-        "values as text, numbers, dates, lists, dicts or dataclasses; or give each start a crawl "
-        "by ITEMGRAPH_CRAWL; or, if they do not change which pages are crawled, set "
-        f"ITEMGRAPH_IGNORED_ARGUMENTS = {','.join(start.uncounted)!r}"
+        f"another start of the spider {spider} runs in the same crawl, because {which} differs in "
+        f"arguments that do not count: {', '.join(names)}. Each would take pages of the other. Let "
+        "the other one end first; or give their values as text, numbers, dates, lists, dicts or "
+        "dataclasses; or give each start a crawl by ITEMGRAPH_CRAWL; or, if they do not change "
+        f"which pages are crawled, set ITEMGRAPH_IGNORED_ARGUMENTS = {','.join(names)!r}"
     )
 
 

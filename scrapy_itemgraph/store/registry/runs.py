@@ -68,7 +68,7 @@ BEGIN = text("""
         started_at = excluded.started_at, ended_at = NULL, is_finished = false, reason = NULL,
         is_closed = false, continued_at = NULL,
         error = NULL, pages = 0, items = 0, failures = 0, retried = 0, refused = 0, gone = 0,
-        bytes = 0, statuses = '{}'
+        bytes = 0, statuses = '{}', long_links = 0, url_limit = NULL
     RETURNING number, started_at
 """)
 
@@ -180,6 +180,8 @@ _COUNTED = {
 _COUNT_MORE = ", ".join(f"{name} = least({name}, {LARGEST}) + :{name}" for name in _COUNTED)
 COUNT = text(f"""
     UPDATE runs SET {_COUNT_MORE},
+        long_links = least(long_links, {LARGEST}) + :long_links,
+        url_limit = coalesce(CAST(:url_limit AS int), url_limit),
         statuses = {more_statuses("statuses", "CAST(:statuses AS json)")}
     WHERE crawl_id = :crawl AND number = :run
 """)  # noqa: S608 - our own number
@@ -379,10 +381,12 @@ def leave(
 def count(connection: Connection, crawl_id: int, number: int, told: Sequence[Tallies]) -> None:
     """Add what a worker did to a run's counts: last in a transaction, for workers share the row."""
     whole = added_up(one for some in told for one in some.of_tasks.values())
-    given = {name: getattr(whole, counted) for name, counted in _COUNTED.items()}
+    given: dict[str, Any] = {name: getattr(whole, counted) for name, counted in _COUNTED.items()}
+    given["long_links"] = sum(some.long_links for some in told)
     if any(given.values()) or whole.statuses:
-        given |= {"crawl": crawl_id, "run": number, "statuses": json.dumps(whole.statuses)}
-        connection.execute(COUNT, given)
+        limits = (some.url_limit for some in told if some.long_links)
+        given |= {"url_limit": next(limits, None), "statuses": json.dumps(whole.statuses)}
+        connection.execute(COUNT, given | {"crawl": crawl_id, "run": number})
 
 
 def remaining(

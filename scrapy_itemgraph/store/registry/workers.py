@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
@@ -12,7 +12,7 @@ from scrapy_itemgraph.store import in_flight, logins
 from scrapy_itemgraph.store.registry import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import timedelta
     from uuid import UUID
 
@@ -27,8 +27,8 @@ SIMULATED = "simulated"
 """Why a process ended that simulated one execution; no run of the crawl ended with it."""
 
 REGISTER_WORKER = text("""
-    INSERT INTO workers (id, spider, job, sources, code_file)
-    VALUES (:worker, :spider, :job, CAST(:sources AS json), :file)
+    INSERT INTO workers (id, spider, job, sources, code_file, uncounted)
+    VALUES (:worker, :spider, :job, CAST(:sources AS json), :file, CAST(:uncounted AS text[]))
 """)
 
 STARTED_WORKER = text("UPDATE workers SET has_started = true WHERE id = :worker")
@@ -50,10 +50,12 @@ def register(
     code: str | None = None,
     code_file: str | None = None,
     sources: Mapping[str, UUID] = MappingProxyType({}),
+    uncounted: Sequence[str] = (),
 ) -> NewProcess:
     """Register a running crawl process: this one.
 
-    `sources` are digests of its code by task; `code` is one of `code_file`.
+    `sources` are digests of its code by task; `code` is one of `code_file`. `uncounted` are names
+    of arguments that tell no crawls apart.
     """
     process = processes.register(
         connection,
@@ -64,8 +66,9 @@ def register(
         lease=lease,
         code=code,
     )
-    given = {"worker": process.id, "spider": spider, "job": job, "file": code_file}
+    given: dict[str, Any] = {"worker": process.id, "spider": spider, "job": job, "file": code_file}
     given["sources"] = json.dumps(dict(sources), default=str)
+    given["uncounted"] = list(uncounted)
     connection.execute(REGISTER_WORKER, given)
     return process
 

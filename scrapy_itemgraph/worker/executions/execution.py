@@ -211,6 +211,7 @@ class Execution:
     attached: list[AttachBlob] = field(default_factory=list)  # those of the operations
     rules: CompiledRules | None = None  # that all of it keeps to
     links_refused: int = 0  # by these
+    long_links: int = 0  # that Scrapy left out, see URLLENGTH_LIMIT
     agents: tuple[bytes | None, bytes] | None = None  # its request's user agent, and the rules'
     page: PageRecord | None = None  # what is told of its page, where that is kept
     links: set[str] | None = None  # keys of known names that its page links to; None: not tracked

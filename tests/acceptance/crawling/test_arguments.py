@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.projects import kill
+from support.projects import kill, until
 
 from scrapy_itemgraph.model import crawl_arguments
 from scrapy_itemgraph.postgres import engine as engines
@@ -174,6 +174,41 @@ def test_starts_that_cannot_be_told_apart_do_not_run_beside_each_other(project):
     assert len(items) == 20
     assert all(f"/page/{one['own']}/" in one["url"] for one in items)
     assert project.rows(CRAWLS) == [("windows",)]
+
+
+def test_no_start_joins_one_whose_arguments_do_not_all_count(project, cats):
+    """A start without the argument is refused while one with it lives, and goes on after that.
+
+    A start with other arguments, which is another crawl, runs beside it.
+    """
+    script = project.directory / "since.py"
+    script.write_text("""
+from scrapy.crawler import CrawlerProcess
+from scrapy.utils.project import get_project_settings
+
+settings = get_project_settings()
+settings.set("ITEMGRAPH_IDLE", "wait")
+process = CrawlerProcess(settings)
+process.crawl("cats", cat="books", since=object())
+process.start()
+""")
+    first = project.start_python(str(script))
+    until(lambda: project.rows("SELECT has_started FROM workers") == [(True,)], project.log)
+
+    refused, beside = cats("cat=books"), cats("cat=music")
+    first.terminate()
+    project.finish(first)
+    after = cats("cat=books")
+
+    (line,) = [line for line in refused.log.splitlines() if "runs in the same crawl" in line]
+    assert "another start of the spider cats" in line
+    assert "that one differs in arguments that do not count: since." in line
+    assert "ITEMGRAPH_IGNORED_ARGUMENTS = 'since'" in line
+    assert "item_scraped_count" not in refused.stats
+    assert "Traceback" not in refused.log
+    for run in (beside, after):
+        assert run.stats["item_scraped_count"] == 4, run.log
+    assert project.rows(CRAWLS) == [("cats:cat=books",), ("cats:cat=music",)]
 
 
 @pytest.mark.crawls("""

@@ -567,6 +567,34 @@ def test_each_name_that_scrapy_keeps_to_itself_is_tried_here():
     assert [name for name in own if f"scrapy_internals.{name}" not in tried] == []
 
 
+def test_links_that_are_too_long_are_told_by_scrapys_middleware(project):
+    """Its method is looked up for each request, of `start()` and of callbacks, as Scrapy counts."""
+    project.write(
+        """
+        from scrapy_itemgraph.worker import scrapy_internals
+
+
+        class S(scrapy.Spider):
+            name = "s"
+            custom_settings = {"URLLENGTH_LIMIT": 100}
+
+            async def start(self):
+                told = lambda: self.crawler.stats.inc_value("told")
+                scrapy_internals.tell_of_long_links(self.crawler, told)
+                yield scrapy.Request(SITE + "/" + "x" * 100)
+                yield scrapy.Request(SITE + "/page/0")
+
+            def parse(self, response):
+                yield response.follow("/page/" + "y" * 100)
+                yield response.follow("/page/" + "z" * 100)
+        """
+    )
+
+    run = project.crawl()
+
+    assert run.stats["urllength/request_ignored_count"] == run.stats["told"] == 3, run.log
+
+
 def test_scrapys_depth_middleware_drops_nothing_once_its_limit_is_taken(project, site):
     """It counts as before, and its limit is an attribute that it reads for each link."""
     project.write(

@@ -1,21 +1,27 @@
-"""A server that goes away while a worker starts: the start goes on when it is back."""
+"""Starts of workers: while their server goes away, and beside others that they are not to join."""
 
 from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
 
 from scrapy_itemgraph import task
 from scrapy_itemgraph.connections.lease import Lease
+from scrapy_itemgraph.exceptions import ConfigurationError
 from scrapy_itemgraph.graph import worker_start
 from scrapy_itemgraph.graph.worker_graph import WorkerGraph
+from scrapy_itemgraph.model.crawl_arguments import CrawlStart
 from scrapy_itemgraph.model.tasks import discover
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.settings import Settings
 from scrapy_itemgraph.store.registry import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
 
 pytestmark = pytest.mark.server
 
@@ -96,3 +102,34 @@ def test_a_worker_that_is_given_up_before_its_first_beat_registers_again(
     assert opened_and_closed(database)
     with engine.connect() as connection:
         assert connection.scalar(sa.text("SELECT count(*) FROM workers")) == 2
+
+
+@pytest.mark.parametrize("host", [None, "elsewhere"])
+def test_a_start_is_refused_beside_one_whose_arguments_do_not_all_count(database, engine, host):
+    """Of the same process or of another host; beside one that has died it is not."""
+
+    def change(statement: str) -> None:
+        with engine.begin() as connection:
+            connection.exec_driver_sql(statement)
+
+    def opened(*uncounted: str) -> Coroutine[Any, Any, WorkerGraph]:
+        start = CrawlStart("s", {"day": "1"}, uncounted=uncounted)
+        settings = Settings.of(database_url=database)
+        return WorkerGraph.open(settings, crawl=start, spider="s", tasks=discover(Books))
+
+    async def run() -> str:
+        first = await opened("since", "window")
+        if host is not None:
+            change("UPDATE processes SET host = 'elsewhere'")
+        with pytest.raises(ConfigurationError) as refused:
+            await opened()
+        change("UPDATE processes SET stopped_at = now(), reason = 'died'")
+        await (await opened()).close("finished")
+        await first.close("finished")
+        return str(refused.value)
+
+    error = asyncio.run(run())
+
+    assert "another start of the spider s runs in the same crawl" in error
+    assert "do not count: since, window." in error
+    assert "ITEMGRAPH_IGNORED_ARGUMENTS = 'since,window'" in error

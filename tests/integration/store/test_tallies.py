@@ -76,6 +76,22 @@ def test_all_that_was_done_is_kept_by_task_and_for_the_run(connection):
     assert run.statuses == {"200": 2, NO_ANSWER: 2}
 
 
+def test_links_that_were_too_long_are_added_up_for_the_run(connection):
+    """Two workers' links are added, with the limit of those who left some out."""
+    crawl = graphs.Crawl.of(connection)
+    number = runs.join(connection, crawl.id).number
+    (before,) = run_lists.runs(connection, crawl.id)
+    for links, limit in ((2, 2083), (3, 2083), (0, 100)):
+        told = Tallies(long_links=links, url_limit=limit)
+        told.starts["slot", "a.example"] += 1
+        runs.count(connection, crawl.id, number, [told])
+
+    (run,) = run_lists.runs(connection, crawl.id)
+    assert (before.long_links, before.url_limit, before.left_out) == (0, None, None)
+    assert (run.long_links, run.url_limit) == (5, 2083)
+    assert run.left_out == "5 links longer than URLLENGTH_LIMIT (2,083) were left out"
+
+
 def test_numbers_at_their_end_can_be_added_to(connection):
     """What somebody wrote into a row ends neither a commit nor a worker's farewell."""
     crawl = graphs.Crawl.of(connection)

@@ -52,6 +52,17 @@ def test_taking_begins_anew():
     assert taken.starts["slot", "a.example"] == 1
 
 
+def test_links_that_are_too_long_are_told_with_their_limit():
+    """They alone are worth telling; the limit is that of all that is counted later, too."""
+    tallies = Tallies(url_limit=2083)
+    assert not tallies
+    tallies.long_links += 2
+    assert tallies
+
+    assert (tallies.take().long_links, tallies.take().url_limit) == (2, 2083)
+    assert (tallies.long_links, tallies.url_limit) == (0, 2083)
+
+
 def test_what_may_not_have_been_told_is_told_again():
     """Until it was told the same is taken, with its token; at the end it and the rest."""
     tallies = Tallies()
