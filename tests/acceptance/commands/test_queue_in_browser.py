@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytest.importorskip("playwright", reason="playwright is not installed")
 from playwright.sync_api import Browser, Page, expect
 
-PATIENCE = 30_000  # milliseconds
+PATIENCE = 120_000  # milliseconds
 # A crawl that goes on, and says so.
 ENDLESS = """
 class S(scrapy.Spider):

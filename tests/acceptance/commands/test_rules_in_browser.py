@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 pytest.importorskip("playwright", reason="playwright is not installed")
 from playwright.sync_api import Browser, expect
 
-PATIENCE = 30_000  # milliseconds
+PATIENCE = 120_000  # milliseconds
 
 
 @pytest.fixture(scope="module")
