@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ import pytest
 import sqlalchemy as sa
 from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from support import odd_rows, races
@@ -59,6 +61,49 @@ CATALOG = {
 }
 
 
+# What the declaration need not have: the columns' order, and all that stands around the tables.
+MORE_OF_THE_CATALOG = {
+    "order of columns": """
+        SELECT relname, attname, row_number() OVER (PARTITION BY attrelid ORDER BY attnum)
+        FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = 'public'::regnamespace AND attnum > 0 AND NOT attisdropped""",
+    "columns' options": """
+        SELECT relname, attname, attcompression, attstattarget, attoptions, attacl
+        FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid
+        WHERE relnamespace = 'public'::regnamespace AND attnum > 0 AND NOT attisdropped""",
+    "rights": """
+        SELECT relname, relkind, relacl, relrowsecurity, relreplident, relam
+        FROM pg_class WHERE relnamespace = 'public'::regnamespace""",
+    "names of indexes of constraints": """
+        SELECT conname, conindid::regclass::text, confupdtype, confdeltype, confmatchtype
+        FROM pg_constraint WHERE connamespace = 'public'::regnamespace""",
+    "functions": """
+        SELECT proname, pg_get_functiondef(oid), proacl, obj_description(oid, 'pg_proc')
+        FROM pg_proc WHERE pronamespace = 'public'::regnamespace""",
+    "triggers' names": """
+        SELECT tgname, tgrelid::regclass::text, tgenabled, tgtype,
+            obj_description(oid, 'pg_trigger')
+        FROM pg_trigger WHERE NOT tgisinternal""",
+    "owners of sequences": """
+        SELECT objid::regclass::text, refobjid::regclass::text, refobjsubid - (
+            SELECT count(*) FROM pg_attribute
+            WHERE attrelid = refobjid AND attisdropped AND attnum < refobjsubid), deptype
+        FROM pg_depend WHERE classid = 'pg_class'::regclass AND deptype IN ('a', 'i')
+            AND objid IN (SELECT oid FROM pg_class WHERE relkind = 'S')""",
+    "types": """
+        SELECT typname, typtype, typacl FROM pg_type
+        WHERE typnamespace = 'public'::regnamespace
+            AND ltrim(typname, '_') <> 'itemgraph_version'""",
+    "views": "SELECT viewname, definition FROM pg_views WHERE schemaname = 'public'",
+    "extensions": "SELECT extname, extversion FROM pg_extension",
+    "comments": """
+        SELECT classoid::regclass::text, objoid::regclass::text, count(*) FROM pg_description
+        WHERE objoid >= 16384 GROUP BY 1, 2""",
+    "statistics": "SELECT stxname FROM pg_statistic_ext",
+    "policies": "SELECT policyname FROM pg_policies",
+}
+
+
 BEFORE_TOTALS = (
     "INSERT INTO crawls (name, run) VALUES ('books', 2)",
     (
@@ -77,7 +122,7 @@ BEFORE_TOTALS = (
 )
 
 
-def dump(connection: sa.Connection) -> dict[str, list[str]]:
+def dump(connection: sa.Connection, catalog: dict[str, str] = CATALOG) -> dict[str, list[str]]:
     """Return what the catalogs say of our tables, apart from the version table."""
     return {
         name: sorted(
@@ -85,7 +130,7 @@ def dump(connection: sa.Connection) -> dict[str, list[str]]:
             for row in connection.exec_driver_sql(query)
             if not str(row[0]).startswith(migrate.VERSION_TABLE)
         )
-        for name, query in CATALOG.items()
+        for name, query in catalog.items()
     }
 
 
@@ -108,6 +153,36 @@ def test_migrations_make_what_the_metadata_declares(connection, empty_engine):
     for name in CATALOG:
         assert migrated[name] == declared[name], name
     assert declared["relations"]
+
+
+def test_one_module_makes_what_the_migrations_up_to_0045_made(empty_engine):
+    """The catalogs and the rows of a new database are the same by both ways."""
+    squashed = runpy.run_path(str(ROOT / "migrations" / "0045_schema.py"))
+    found = []
+    for make in (
+        lambda connection: command.upgrade(migrate.config(connection), "0045"),
+        lambda connection: run_alone(connection, squashed["upgrade"]),
+    ):
+        with empty_engine.connect() as connection, connection.begin() as transaction:
+            make(connection)
+            rows = {
+                table: connection.exec_driver_sql(f"SELECT count(*) FROM {table}").scalar_one()
+                for table in sa.inspect(connection).get_table_names()
+                if table != migrate.VERSION_TABLE
+            }
+            found.append({**dump(connection, CATALOG | MORE_OF_THE_CATALOG), "rows": rows})
+            transaction.rollback()
+
+    for name in found[0]:
+        assert found[1][name] == found[0][name], name
+    assert {name: count for name, count in rows.items() if count} == {"frontier": 1, "salts": 1}
+    assert len(rows) == 54
+
+
+def run_alone(connection, upgrade):
+    """Run a migration's function on a connection, outside of the chain of versions."""
+    with Operations.context(MigrationContext.configure(connection)):
+        upgrade()
 
 
 def test_alembic_finds_no_difference(connection):
