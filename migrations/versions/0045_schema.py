@@ -1,6 +1,6 @@
 """The schema as the migrations up to 0045 made it, in one.
 
-Columns stand in the order in which those added them.
+Columns stand in the order of those migrations.
 """
 
 from __future__ import annotations
