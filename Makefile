@@ -64,7 +64,13 @@ types: $(READY) ## mypy, strict
 compiled: $(READY)
 	@$(BIN)/python -m compileall -q scrapy_itemgraph tests
 
-test: lint types test-fast test-reactor test-edge ## all of it once, and a little of the edges of the matrix
+ifdef ROOM
+ROOM_TESTS := $(sort $(shell find tests/unit tests/integration -path '*$(ROOM)*' -name 'test_*.py'))
+test: $(READY) compiled
+	$(BIN)/python -m pytest -q $(PARALLEL) $(or $(ROOM_TESTS),$(error no test of unit or integration has $(ROOM) in its path))
+else
+test: lint types test-fast test-reactor test-edge ## all of it once, and a little of the edges of the matrix; ROOM=limits runs one room's
+endif
 
 test-fast: $(READY) compiled ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
 	$(BIN)/python -m pytest -q $(PARALLEL)
