@@ -42,11 +42,11 @@ $(READYCOMPANIONS): pyproject.toml
 	$(VENVCOMPANIONS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[companions]' 'scrapy==2.19.*'
 	@touch $@
 
-$(READYBENCH): pyproject.toml tests/benchmarks/end_to_end/requirements.txt
+$(READYBENCH): pyproject.toml bench/end_to_end/requirements.txt
 	$(PYTHON) -m venv $(VENVBENCH)
 	$(VENVBENCH)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(VENVBENCH)/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
-		-r tests/benchmarks/end_to_end/requirements.txt
+		-r bench/end_to_end/requirements.txt
 	@touch $@
 
 demo: $(READY) ## crawl the example shop, today and tomorrow; queue three crawls, kill a process, archive it
@@ -64,7 +64,13 @@ types: $(READY) ## mypy, strict
 compiled: $(READY)
 	@$(BIN)/python -m compileall -q scrapy_itemgraph tests
 
-test: lint types test-fast test-reactor test-edge ## all of it once, and a little of the edges of the matrix
+ifdef ROOM
+ROOM_TESTS := $(sort $(shell find tests/unit tests/integration -path '*$(ROOM)*' -name 'test_*.py'))
+test: $(READY) compiled
+	$(BIN)/python -m pytest -q $(PARALLEL) $(or $(ROOM_TESTS),$(error no test of unit or integration has $(ROOM) in its path))
+else
+test: lint types test-fast test-reactor test-edge ## all of it once, and a little of the edges of the matrix; ROOM=limits runs one room's
+endif
 
 test-fast: $(READY) compiled ## the tests, on Scrapy 2.19, the asyncio reactor and the embedded PostgreSQL
 	$(BIN)/python -m pytest -q $(PARALLEL)
@@ -126,7 +132,7 @@ chaos: $(READY) compiled ## faults of 25 kinds, a queue under fire, and slow tes
 		tests/unit/worker/test_orders.py tests/acceptance/crawling/test_chains.py
 
 soak: $(READY) compiled ## an hour of faults on one crawl, and what grows meanwhile (SOAK="--minutes 20 --picture docs/soak.svg")
-	$(BIN)/python -u tests/chaos/soak.py $(SOAK)
+	$(BIN)/python -u bench/soak.py $(SOAK)
 
 soak-frontier: $(READY) compiled ## ten minutes of a crawler such as StormCrawler at a URL frontier, and 40 kills of servers
 	ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q tests/acceptance/urlfrontier/test_topology.py \
@@ -136,46 +142,46 @@ fuzz: $(READY) ## what comes from outside, a hundred times as much of it, with n
 	ITEMGRAPH_FUZZ=$(or $(FUZZ),100) $(BIN)/python -m pytest -q $(PARALLEL) tests/unit/test_hostile_input.py
 
 bench: $(READY) $(READYBENCH) ## whole crawls beside other frontiers; writes docs/benchmarks.md (over an hour)
-	$(BIN)/python -u tests/benchmarks/bench_end_to_end.py $(BENCH)
+	$(BIN)/python -u bench/bench_end_to_end.py $(BENCH)
 
 bench-growing: $(READY) ## 1 to 64 workers that wait for pages, on one server, and through PgBouncer
-	$(BIN)/python -u tests/benchmarks/bench_growing.py $(BENCH)
+	$(BIN)/python -u bench/bench_growing.py $(BENCH)
 
 bench-far: $(READY) ## crawls whose database is 0, 2, 20 and 60 ms away (BENCH="--rounds 1 --checkouts ../before,.")
-	$(BIN)/python -u tests/benchmarks/bench_far.py $(BENCH)
+	$(BIN)/python -u bench/bench_far.py $(BENCH)
 
 bench-scale: $(READY) ## ten thousand and ten million items side by side, after churn, under a held snapshot (a night)
-	$(BIN)/python -u tests/benchmarks/bench_scale.py $(BENCH)
+	$(BIN)/python -u bench/bench_scale.py $(BENCH)
 
 bench-cockpit: $(READY) $(READYBENCH) ## what an open tab costs a crawl
-	$(BIN)/python -u tests/benchmarks/bench_cockpit.py --rounds 5 --pages 10000
+	$(BIN)/python -u bench/bench_cockpit.py --rounds 5 --pages 10000
 
 bench-pages: $(READY) ## every page and reading command at ten thousand and ten million items, side by side (half an hour)
-	$(BIN)/python -u tests/benchmarks/bench_pages.py $(BENCH)
+	$(BIN)/python -u bench/bench_pages.py $(BENCH)
 
 bench-depth: $(READY) ## a shorter path to a million pages, and what tracking depths costs (BENCH="--pages 100000")
-	$(BIN)/python -u tests/benchmarks/bench_depth.py $(BENCH)
+	$(BIN)/python -u bench/bench_depth.py $(BENCH)
 
 bench-frontier: $(READY) ## URLs in and out over gRPC, beside a server that does nothing (BENCH="--no-sync")
-	$(BIN)/python -u tests/benchmarks/bench_frontier.py $(BENCH)
+	$(BIN)/python -u bench/bench_frontier.py $(BENCH)
 
 bench-frontier-scale: $(READY) ## ten thousand and ten million URLs side by side, over gRPC (hours; BENCH="--urls 1000000" is shorter)
-	$(BIN)/python -u tests/benchmarks/bench_frontier_scale.py $(BENCH)
+	$(BIN)/python -u bench/bench_frontier_scale.py $(BENCH)
 
 bench-parts: $(READY) ## figures of single parts, as ratios measured side by side
-	$(BIN)/python tests/benchmarks/bench_manuals.py
-	$(BIN)/python tests/benchmarks/bench_hot_path.py
-	$(BIN)/python tests/benchmarks/bench_politeness.py
-	$(BIN)/python tests/benchmarks/bench_slots.py
-	$(BIN)/python tests/benchmarks/bench_links.py
-	$(BIN)/python tests/benchmarks/bench_rules.py
-	$(BIN)/python tests/benchmarks/bench_worklist.py
-	$(BIN)/python tests/benchmarks/bench_start.py
-	$(BIN)/python tests/benchmarks/bench_add.py
-	$(BIN)/python tests/benchmarks/bench_dump.py
-	$(BIN)/python tests/benchmarks/bench_stalls.py
-	$(BIN)/python tests/benchmarks/bench_stalls.py --links 300000
-	$(BIN)/python tests/benchmarks/bench_memory.py
+	$(BIN)/python bench/bench_manuals.py
+	$(BIN)/python bench/bench_hot_path.py
+	$(BIN)/python bench/bench_politeness.py
+	$(BIN)/python bench/bench_slots.py
+	$(BIN)/python bench/bench_links.py
+	$(BIN)/python bench/bench_rules.py
+	$(BIN)/python bench/bench_worklist.py
+	$(BIN)/python bench/bench_start.py
+	$(BIN)/python bench/bench_add.py
+	$(BIN)/python bench/bench_dump.py
+	$(BIN)/python bench/bench_stalls.py
+	$(BIN)/python bench/bench_stalls.py --links 300000
+	$(BIN)/python bench/bench_memory.py
 
 clean: ## forget what was installed and made
 	rm -rf $(VENV) $(VENV214) $(VENVNEWEST) .matrix $(VENVCOMPANIONS) $(VENVBENCH) build dist .pytest_cache .mypy_cache .ruff_cache example_project/.scrapy

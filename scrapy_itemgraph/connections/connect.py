@@ -121,7 +121,7 @@ def migrated(
     ):
         engines.check_version(connection)
         before = migrate.current(connection)
-        if before not in {None, migrate.head()} and not force:
+        if migrate.is_behind(connection) and not force:
             _refuse_processes(connection)
         migrate.upgrade(connection, reached)
         return Migrated(

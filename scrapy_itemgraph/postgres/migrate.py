@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 logger = logs.logger(__name__)
 
 VERSION_TABLE = "itemgraph_version"
+UPGRADES_EARLY = "5a66684a"  # the commit that has all migrations up to the oldest one here
 LOCK = int.from_bytes(b"itemgrph", "big")  # the advisory lock of whoever migrates
 
 # This reads the catalog. `to_regclass` would answer from the session's cache: it may not know of a
@@ -56,7 +57,7 @@ def upgrade(connection: sa.Connection, reached: Callable[[int, int], None] | Non
     if found is None:
         _refuse_foreign_tables(connection)
     elif found not in _revisions():
-        raise _newer(found)
+        raise _unknown(found)
     # At INFO Alembic names its plugins as it is imported, and the dialect that it meets.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     from alembic import command  # noqa: PLC0415
@@ -81,7 +82,7 @@ def ensure(connection: sa.Connection, *, auto: bool) -> None:
     if found == head():
         return
     if found is not None and found not in _revisions():
-        raise _newer(found)
+        raise _unknown(found)
     if auto or (found is None and not sa.inspect(connection).get_table_names()):
         upgrade(connection)
         return
@@ -143,7 +144,14 @@ def _revisions() -> set[str]:
     return {path.name.partition("_")[0] for path in (_directory() / "versions").glob("*_*.py")}
 
 
-def _newer(found: str) -> exceptions.SchemaVersionError:
+def _unknown(found: str) -> exceptions.SchemaVersionError:
+    """Return the error for a version that there is no migration for: too old, or newer."""
+    if found < (oldest := min(_revisions())):
+        return exceptions.SchemaVersionError(
+            f"This database was made by an early scrapy-itemgraph (schema {found}, this one "
+            f"upgrades {oldest} and later). Run `scrapy itemgraph migrate` with commit "
+            f"{UPGRADES_EARLY} of scrapy-itemgraph first, then with this one."
+        )
     return exceptions.SchemaVersionError(
         f"This database was made by a newer scrapy-itemgraph (schema {found}, this one knows "
         f"{head()}); upgrade the package."

@@ -1,9 +1,8 @@
 """Draft a migration from what the migrations make to what `postgres.tables` declares.
 
-    python tests/migration/draft.py 0002 "what it is for"
+    python tests/migration/draft.py 0050 "what it is for"
 
-A revision that exists already is drafted anew, from its predecessor: until the first release,
-`0001 "the item graph"` takes up every change.
+A revision that exists already is drafted anew, from its predecessor.
 """
 
 from __future__ import annotations

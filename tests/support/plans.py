@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from benchmarks.filled import BIG_TABLES
 from psycopg import sql
 
+from support.filled import BIG_TABLES
 from support.statements import name_of
 
 if TYPE_CHECKING:

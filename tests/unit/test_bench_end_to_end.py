@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.end_to_end import report, rounds, served
-from benchmarks.end_to_end.crawls import Cost
+from end_to_end import report, rounds, served
+from end_to_end.crawls import Cost
 
 DOCS = Path(__file__).parents[2] / "docs"
 

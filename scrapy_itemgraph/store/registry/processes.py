@@ -17,7 +17,7 @@ from scrapy_itemgraph.tools import memory
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from sqlalchemy import Connection, TextClause
+    from sqlalchemy import Connection
 
 
 class NewProcess(NamedTuple):
@@ -57,21 +57,16 @@ STOP = text("""
     WHERE id = :process AND stopped_at IS NULL
 """)
 
-LIVING = f"""
+LIVING = text(f"""
     SELECT p.id, p.kind, p.process_id, p.host FROM processes p
     WHERE p.stopped_at IS NULL AND NOT {IS_DEAD} ORDER BY p.id
-"""  # noqa: S608 - our own condition
+""")  # noqa: S608 - our own condition
 
 # A lease that ends before its process was seen last has nothing that would count anew from the
 # start of the server.
-END_LEASES = """
+END_LEASES = text("""
     UPDATE processes SET lease_until = started_at
     WHERE stopped_at IS NULL AND started_at < :since AND lease_until > started_at
-"""
-
-# Before 0024 all of this stood in `workers`, and a lock had the number of that table.
-HAS_PROCESSES = text("""
-    SELECT EXISTS (SELECT FROM pg_class WHERE relname = 'processes' AND pg_table_is_visible(oid))
 """)
 
 
@@ -108,20 +103,10 @@ def stop(connection: Connection, process_id: int, reason: str) -> None:
 
 
 def end_leases(connection: Connection, since: datetime) -> None:
-    """End the leases of all processes that started before `since`: they are dead.
-
-    The schema may be of any version.
-    """
-    connection.execute(_of_any_version(connection, END_LEASES), {"since": since})
+    """End the leases of all processes that started before `since`: they are dead."""
+    connection.execute(END_LEASES, {"since": since})
 
 
 def living(connection: Connection) -> list[LivingProcess]:
-    """Return the processes of all kinds that live; the schema may be of any version."""
-    return typed(connection.execute(_of_any_version(connection, LIVING)), LivingProcess)
-
-
-def _of_any_version(connection: Connection, statement: str) -> TextClause:
-    """Return a statement about processes as the schema of this database has it."""
-    if connection.scalar(HAS_PROCESSES):
-        return text(statement)
-    return text(statement.replace("processes", "workers").replace("p.kind", "'worker' AS kind"))
+    """Return the processes of all kinds that live."""
+    return typed(connection.execute(LIVING), LivingProcess)

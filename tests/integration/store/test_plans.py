@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
-from benchmarks.filled import ONE, Filled, add_crawl, fill
 from conftest import new_database
 from support import flights
+from support.filled import ONE, Filled, add_crawl, fill
 from support.plans import BATCH, BUDGETS, EXPLAINED, check, explaining, touched
 from support.races import Crawl, ended
 
