@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.store import health
 from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.items import item_ids
 from scrapy_itemgraph.store.registry.crawls import own_crawl
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
+
+    from scrapy_itemgraph.model.health import Health
 
 # Those of the queue come first, then those that nobody steers, then the ended, the newest first.
 # BETWEEN leaves the order by state to the index by state: of `= 'active'` a planner whose
@@ -38,7 +41,7 @@ _CHOSEN = " UNION ALL ".join(
 # Of a crawl that nobody has started since there are names of spiders, its tasks tell.
 LIST = text(f"""
     SELECT * FROM (
-        SELECT c.name AS crawl,
+        SELECT c.id, c.name AS crawl,
             coalesce(c.spider, (SELECT min(t.spider) FROM tasks t WHERE t.crawl_id = c.id))
                 AS spider,
             CASE WHEN json_typeof(c.given) = 'object' THEN c.given END AS arguments,
@@ -64,11 +67,14 @@ DELETE = text("DELETE FROM crawls WHERE id = :crawl")
 class CrawlLine:
     """A crawl, the spider that started it last, and with which arguments (None: not known).
 
-    `state` is None where nobody steers it. `run` is the number of its present or last run;
-    `used_at` is when it began, or ended, or a worker of it was seen last.
+    `health` is red, amber or green, and `why` says why. `state` is None where nobody steers it.
+    `run` is the number of its present or last run; `used_at` is when it began, or ended, or a
+    worker of it was seen last.
     """
 
     crawl: str
+    health: Health
+    why: str
     spider: str | None
     arguments: Mapping[str, str] | None
     state: str | None
@@ -93,8 +99,14 @@ def listed(
     nobody steers, aborted and finished ones, and of these the newest.
     """
     given = {"spider": spider, "age": older_than, "limit": limit}
-    rows = connection.execute(LIST, given).all()
-    return [CrawlLine(**row._asdict()) for row in rows]
+    rows = connection.execute(LIST, given).mappings().all()
+    found = health.of_each(connection, [row["id"] for row in rows])
+    lines = []
+    for row in (one for one in rows if one["id"] in found):  # not deleted just now
+        of = found[row["id"]]
+        columns = {name: value for name, value in row.items() if name != "id"}
+        lines.append(CrawlLine(**columns, health=of.health, why=of.why))
+    return lines
 
 
 def delete_some(connection: Connection, crawl_id: int) -> int:

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import counts, documents
 from scrapy_itemgraph.model.snapshots import ResultSnapshot
 from scrapy_itemgraph.postgres.engine import NOW
+from scrapy_itemgraph.store import health
 from scrapy_itemgraph.store.admin import (
     counting,
     depth_reports,
@@ -336,18 +337,21 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
 
 
 def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
-    """Return a crawl's numbers: items, run, progress, tasks, workers, sweeps, what hinders vacuum.
+    """Return a crawl's health and numbers: run, progress, tasks, sweeps, what hinders vacuum.
 
     Those of its frontier, if it has one, are what crawlers have and may get.
 
     `estimated` names the numbers that are estimates.
     """
+    found = health.of_crawl(connection, crawl_id)
     number = items(connection, crawl_id)
     run = run_lists.last(connection, crawl_id)
     listed = [row._asdict() for row in tasks(connection, crawl_id)]
     running = [crawl_id] if run is not None and run.workers > 0 else []
     pace = run_progress.paces(connection, running).get(crawl_id)
     return {
+        "health": found.health,
+        "why": found.why,
         "items": number,
         "run": None if run is None else run._asdict(),
         "estimated": counts.estimated({"items": number}),

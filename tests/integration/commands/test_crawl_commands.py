@@ -88,13 +88,39 @@ def test_status_has_a_line_for_each_of_several_crawls(scrapy, crawl, monkeypatch
     assert document[0]["run"]["items"] == 7
     assert document[1]["run"] is None
     assert human[0].split() == [
-        *("CRAWL", "RUN", "STATE", "DONE", "WAITING", "RUNNING", "LATER", "FAILED", "GONE"),
-        "SCRAPED",
+        *("CRAWL", "HEALTH", "RUN", "STATE", "DONE", "WAITING", "RUNNING", "LATER", "FAILED"),
+        *("GONE", "SCRAPED"),
     ]
-    assert human[1].split() == ["books", "1", "running", "1", "2", "1", "0", "1", "0", "7"]
-    assert human[2].split() == ["films", "never", "run", "0", "0", "0", "0", "0", "0"]
+    books = "books needs a look 1 running 1 2 1 0 1 0 7"
+    assert human[1].split() == books.split()
+    assert human[2].split() == ["films", "well", "never", "run", "0", "0", "0", "0", "0", "0"]
+    assert human[4] == "books (needs a look): 1 failure is open, the last: ValueError in parse"
     assert "the 1 of 2 crawls that were used last" in fewer
     assert "films" not in fewer
+
+
+def test_status_and_the_list_of_crawls_say_whether_a_crawl_is_well_and_why(scrapy, crawl):
+    """A run that did no page but failed is broken, in words; red, with the sentence, in JSON."""
+    crawls.make_crawl(crawl.connection, "films")
+    crawl.failed("A")
+    runs.join(crawl.connection, crawl.id)
+    crawl.connection.execute(
+        sa.text("UPDATE runs SET failures = 1, started_at = '2026-03-01 07:34:41+00'")
+    )
+    why = "run 1 did no page, since 2026-03-01 07:34:41Z: ValueError in parse"
+
+    shown = scrapy("status", "--crawl", "books")
+    listed = scrapy("crawls", "list")
+    told = {one["name"]: one for one in scrapy("crawls", "list", "--json").document}
+    found = scrapy("status", "--crawl", "books", "--json").document
+
+    assert re.search(rf"^health +broken: {re.escape(why)}$", shown.out, re.MULTILINE)
+    assert re.search("^books +none +broken +1 ", listed.out.replace("?", "none"), re.MULTILINE)
+    assert re.search(r"^films +. +well ", listed.out, re.MULTILINE)
+    assert f"\nbooks (broken): {why}\n" in listed.out
+    assert (found["health"], found["why"]) == ("red", why)
+    assert (told["books"]["health"], told["books"]["why"]) == ("red", why)
+    assert (told["films"]["health"], told["films"]["why"]) == ("green", "there was no run yet")
 
 
 def test_status_counts_what_is_due(scrapy, crawl):
