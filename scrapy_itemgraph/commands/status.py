@@ -217,6 +217,7 @@ _RUNS: printing.Columns = {
     "PAGES": "pages",
     "SCRAPED": "items",
     "FAILURES": "failures",
+    "AT LEAST": "at_least",
     "WORKERS": lambda run: run.workers or None,
     "SPIDER": "spider",
     "JOB": "job",

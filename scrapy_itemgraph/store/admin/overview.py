@@ -161,7 +161,7 @@ def overview(
             why=healths[row.id].why,
             last_runs=healths[row.id].runs,
             run=runs.get(row.id),
-            progress=run_progress.of_tasks(of_each[row.id], paces.get(row.id)),
+            progress=run_progress.of_tasks(of_each[row.id], paces.get(row.id), runs.get(row.id)),
             next_due=due.get(row.id),
         )
         for row in rows

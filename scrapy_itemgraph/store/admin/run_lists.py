@@ -29,7 +29,10 @@ _RUN = f"""
             WHERE p.crawl_id = c.id AND p.started_at >= r.started_at)) END AS ended_at,
         CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.reason, 'died') END AS reason,
         r.error, r.spider, r.worker_id AS worker, r.job, alive.workers,
-        r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes
+        r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes,
+        EXISTS (SELECT FROM killed k
+            WHERE k.crawl_id = c.id AND k.started_at >= r.started_at
+                AND (r.ended_at IS NULL OR k.started_at <= r.ended_at)) AS at_least
     FROM crawls c {{runs}}
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT {IS_DEAD}) AS workers, max(p.seen_at) AS seen_at
@@ -37,8 +40,17 @@ _RUN = f"""
         WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND r.number = c.run) AS alive
 """  # noqa: S608 - our own condition
 
+# Workers that were killed took their last numbers with them. There is no index: one look for all.
+_KILLED = f"""
+    WITH killed AS MATERIALIZED (
+        SELECT p.crawl_id, p.started_at FROM processes p
+        WHERE p.crawl_id = {{crawls}}
+            AND (p.reason IN ('died', 'stalled') OR (p.stopped_at IS NULL AND {IS_DEAD})))
+"""  # noqa: S608 - our own condition
+
 _OF_CRAWL = _RUN.format(runs="JOIN runs r ON r.crawl_id = c.id")
 RUNS = text(f"""
+    {_KILLED.format(crawls=":crawl")}
     SELECT {_OF_CRAWL}
     WHERE c.id = :crawl
     ORDER BY r.number DESC LIMIT :limit
@@ -49,6 +61,7 @@ _LAST_OF_CRAWL = _RUN.format(
         SELECT r.* FROM runs r WHERE r.crawl_id = c.id ORDER BY r.number DESC LIMIT 1) AS r"""
 )
 LAST = text(f"""
+    {_KILLED.format(crawls="ANY (CAST(:crawls AS int[]))")}
     SELECT c.id, {_LAST_OF_CRAWL}
     WHERE c.id = ANY (CAST(:crawls AS int[]))
 """)
@@ -63,7 +76,8 @@ class RunLine(NamedTuple):
     those of the worker that began it; `workers` counts those that run now. `pages` are executions
     that ended well, `items` scraped items, `failures` executions that failed; `retried`, `refused`
     and `gone` count executions as well. `statuses` counts requests by their HTTP status, "none"
-    those that were not answered; `bytes` are those of the answers' bodies as they were sent.
+    those that were not answered; `bytes` are those of the answers' bodies as they were sent. Where
+    a worker was killed, its last numbers are lost: they are `at_least` so many.
     """
 
     number: int
@@ -84,6 +98,7 @@ class RunLine(NamedTuple):
     gone: int
     statuses: dict[str, int]
     bytes: int
+    at_least: bool
 
     def __str__(self) -> str:
         how = standing(self.state, self.started_at, self.ended_at, self.reason)

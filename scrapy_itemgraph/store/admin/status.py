@@ -355,7 +355,7 @@ def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
         "items": number,
         "run": None if run is None else run._asdict(),
         "estimated": counts.estimated({"items": number}),
-        "progress": documents.of(run_progress.of_tasks(listed, pace)),
+        "progress": documents.of(run_progress.of_tasks(listed, pace, run)),
         "tasks": listed,
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
         "next_due": next_due(connection, [crawl_id]).get(crawl_id),
