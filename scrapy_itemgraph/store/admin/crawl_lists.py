@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.health import Health
 from scrapy_itemgraph.store import health
 from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.items import item_ids
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from sqlalchemy import Connection
-
-    from scrapy_itemgraph.model.health import Health
 
 # Those of the queue come first, then those that nobody steers, then the ended, the newest first.
 # BETWEEN leaves the order by state to the index by state: of `= 'active'` a planner whose
@@ -59,6 +59,15 @@ LIST = text(f"""
         AND (CAST(:age AS interval) IS NULL OR used_at < clock_timestamp() - CAST(:age AS interval))
     ORDER BY spider, crawl
 """)  # noqa: S608 - our own condition
+
+CHOSEN = text(f"""
+    SELECT c.id, c.name FROM ({_CHOSEN} LIMIT CAST(:limit AS bigint)) AS chosen
+    JOIN crawls c ON c.id = chosen.id
+""")  # noqa: S608 - our own condition
+NAMES = text("SELECT name FROM crawls")
+
+_LOOKED_AT = 1000  # crawls, for their health
+_RANKS = list(Health)
 
 DELETE = text("DELETE FROM crawls WHERE id = :crawl")
 
@@ -107,6 +116,24 @@ def listed(
         columns = {name: value for name, value in row.items() if name != "id"}
         lines.append(CrawlLine(**columns, health=of.health, why=of.why))
     return lines
+
+
+def in_trouble_first(connection: Connection, *, after: str, limit: int) -> list[str]:
+    """Return names of crawls behind one: broken ones, those that need a look, then the others.
+
+    A thousand are looked at, the active ones first. Who was `after` and is gone is taken for one
+    that is well.
+    """
+    rows = connection.execute(CHOSEN, {"limit": _LOOKED_AT}).all()
+    found = health.of_each(connection, [row.id for row in rows])
+    ranks = {row.name: _RANKS.index(found[row.id].health) for row in rows if row.id in found}
+
+    def place(name: str) -> tuple[int, str]:
+        return ranks.get(name, _RANKS.index(Health.GREEN)), name
+
+    names = sorted(connection.execute(NAMES).scalars(), key=place)
+    begin = bisect_right(names, place(after), key=place) if after else 0
+    return names[begin : begin + limit]
 
 
 def delete_some(connection: Connection, crawl_id: int) -> int:
