@@ -43,8 +43,8 @@ _CUT_AT_END = {"ERROR"}  # what is said first is what tells it
 _COLOURED_HEADS = {"STATE", "HEALTH", "NOW", "OUTCOME", "KIND"}
 _COLOURS = {
     **dict.fromkeys(("fresh", "ok", "may run now", Health.GREEN.word), _GREEN),
-    **dict.fromkeys(("stale", "retry", "refused", "gone", "does not run now"), _YELLOW),
-    **dict.fromkeys(("held", "failed", "died", "stalled", "error"), _RED),
+    **dict.fromkeys(("retry", "died", "stalled", "does not run now"), _YELLOW),
+    **dict.fromkeys(("held", "failed", "error"), _RED),
     **dict.fromkeys(("warn", Health.AMBER.word), _YELLOW),
     Health.RED.word: _RED,
 }
