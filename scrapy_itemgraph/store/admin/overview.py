@@ -86,6 +86,7 @@ class TaskNumbers:
     refusals: int
     done: int
     led_to_known: int
+    retries: int
     failed: int
     refused: int
     given_up: int

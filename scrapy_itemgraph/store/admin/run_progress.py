@@ -60,11 +60,11 @@ class Progress:
     outstanding is not known yet.
 
     `to_do` is what this run has to do, or has done: `done`, what `failed` in it, and while it is
-    not over `waiting` but for disabled tasks, `running` and `later`. `share` is the part of it that
-    is done, 0 to 1; None where there is nothing to do. `led_to_known` of what is done was done
-    because its redirect led to a page that is known. While a worker runs: pieces that ended and
-    items that were scraped `_per_minute`, of the last five minutes; and `seconds_left`, None where
-    less ends than is found.
+    not over `waiting` but for disabled tasks, `running` and the `retries` among `later`. `share` is
+    the part of it that is done, 0 to 1; None where there is nothing to do. `led_to_known` of what
+    is done was done because its redirect led to a page that is known. While a worker runs: pieces
+    that ended and items that were scraped `_per_minute`, of the last five minutes; and
+    `seconds_left`, None where less ends than is found.
     """
 
     known: int
@@ -78,6 +78,7 @@ class Progress:
     refused: int
     given_up: int
     led_to_known: int
+    retries: int
     to_do: int
     estimated: tuple[str, ...]
     share: float | None
@@ -133,7 +134,9 @@ def of_tasks(
     numbers["known"] = counts.total(numbers.values())
     numbers["led_to_known"] = counts.total(one["led_to_known"] for one in tasks)
     open_ = counts.total(one["waiting"] for one in tasks if one["is_enabled"])
-    left = counts.total([open_, numbers["running"], numbers["later"]])
+    retries = numbers["later"] if run is None else counts.total(one["retries"] for one in tasks)
+    numbers["retries"] = retries
+    left = counts.total([open_, numbers["running"], retries])
     failed = numbers["failed"] if run is None else min(numbers["failed"], run.failures)
     is_over = run is not None and run.state == "finished"
     numbers["to_do"] = counts.total([numbers["done"], failed, *([] if is_over else [left])])

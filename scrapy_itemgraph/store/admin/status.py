@@ -143,7 +143,8 @@ class TaskState(NamedTuple):
     """A task as it is declared, and what is done, waiting and failed of it.
 
     `done` counts what is done in the present or last run, and is good, `led_to_known` what of that
-    is done because its redirect led to a known page; `failed`, `refused`,
+    is done because its redirect led to a known page. `retries` of what is `delayed` were tried
+    before: the run waits for these alone. `failed`, `refused`,
     `given_up` and `gone` are why pairs are held; `skipped`, `stashed` and `left` pairs are set
     aside, whatever else is so of them. `estimated` names the numbers that are
     estimates, for they are above 100,000.
@@ -175,6 +176,7 @@ class TaskState(NamedTuple):
     refusals: int
     done: int
     led_to_known: int
+    retries: int
     failed: int
     refused: int
     given_up: int

@@ -85,7 +85,7 @@ _IS_DUE = f"r.due_at <= {_NOW}"
 WORK = {
     "waiting": _work(_ready("queues q"), IS_READY),
     "delayed": _work(
-        """SELECT FROM work w
+        """SELECT w.tries FROM work w
         WHERE w.task_id = t.id AND w.not_before IS NOT NULL AND w.token IS NULL""",
         "w.not_before IS NOT NULL AND w.token IS NULL",
     ),
@@ -151,7 +151,8 @@ _WITH_RUN = """(
 
 # Where what is no work stands in a run: with `WORK`, what is gone, and the results that are fresh
 # or due and of earlier runs, each piece that is known is in one of these numbers. Of what is done,
-# `led_to_known` was done by a redirect to a known page.
+# `led_to_known` was done by a redirect to a known page. Of what comes later, a run waits for its
+# `retries` alone.
 PROGRESS = {
     "done": _results(
         f"""{_OF_TASK} AND r.due_at IS NOT NULL
@@ -164,6 +165,7 @@ PROGRESS = {
         "r.led_to IS NOT NULL",
         condition=f"{STANDS} AND r.completed_at >= t.run_began",
     ),
+    "retries": replace(WORK["delayed"], condition="w.tries <> 0"),
     "failed": _held(_HAS_FAILED),
     "refused": _held(f"{_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
     "given_up": _held(f"NOT {_WAS_REFUSED} AND NOT {_HAS_FAILED}"),

@@ -84,7 +84,8 @@ def shares(progress: Mapping[str, Any], *, is_over: bool) -> list[Share]:
     for name, (word, state) in (_IN_BAR | _APART).items():
         number = progress[name]
         is_apart = name in _APART or (is_over and name in _OF_NEXT_RUN)
-        part = 0 if is_apart else min(left, int(number))
+        to_do = progress["retries"] if name == "later" else number
+        part = 0 if is_apart else min(left, int(to_do))
         left -= part
         width = _WHOLE * part / whole if whole else 0.0
         if number or name in _ALWAYS:

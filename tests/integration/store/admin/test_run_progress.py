@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from support.graphs import Crawl
 
+from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.store.admin import run_lists, status
 from scrapy_itemgraph.store.registry import runs
 
@@ -60,6 +62,19 @@ def test_what_waits_after_the_end_of_a_run_is_the_next_ones(crawl):
 
     change_run(crawl, "is_finished = true, ended_at = now()")
     assert (progress(crawl)["to_do"], progress(crawl)["share"]) == (1, 1.0)
+
+
+def test_a_run_waits_for_retries_and_not_for_work_of_another_day(crawl):
+    """Both come later; a page that was tried before is the run's to do, and the other is not."""
+    crawl.done("A")
+    crawl.work("TOMORROW", not_before=datetime.now(UTC) + timedelta(days=1))
+    assert (progress(crawl)["later"], progress(crawl)["share"]) == (1, 1.0)
+
+    crawl.end(crawl.claimed("TRIED"), outcome=Outcome.RETRY, delay=timedelta(hours=1))
+
+    found = progress(crawl)
+    assert (found["later"], found["retries"], found["to_do"]) == (2, 1, 2)
+    assert found["share"] == 0.5
 
 
 def test_a_run_whose_worker_was_killed_says_at_least(crawl):
