@@ -88,6 +88,7 @@ class TaskNumbers:
     led_to_known: int
     retries: int
     failed: int
+    failed_in_run: int
     refused: int
     given_up: int
     estimated: tuple[str, ...]

@@ -137,7 +137,9 @@ def of_tasks(
     retries = numbers["later"] if run is None else counts.total(one["retries"] for one in tasks)
     numbers["retries"] = retries
     left = counts.total([open_, numbers["running"], retries])
-    failed = numbers["failed"] if run is None else min(numbers["failed"], run.failures)
+    failed = numbers["failed"]
+    if run is not None:
+        failed = counts.total(one["failed_in_run"] for one in tasks)
     is_over = run is not None and run.state == "finished"
     numbers["to_do"] = counts.total([numbers["done"], failed, *([] if is_over else [left])])
     return Progress(

@@ -144,9 +144,9 @@ class TaskState(NamedTuple):
 
     `done` counts what is done in the present or last run, and is good, `led_to_known` what of that
     is done because its redirect led to a known page. `retries` of what is `delayed` were tried
-    before: the run waits for these alone. `failed`, `refused`,
-    `given_up` and `gone` are why pairs are held; `skipped`, `stashed` and `left` pairs are set
-    aside, whatever else is so of them. `estimated` names the numbers that are
+    before: the run waits for these alone. `failed`, `refused`, `given_up` and `gone` are why pairs
+    are held; `failed_in_run` of what has `failed` did so in the run. `skipped`, `stashed` and
+    `left` pairs are set aside, whatever else is so of them. `estimated` names the numbers that are
     estimates, for they are above 100,000.
     """
 
@@ -178,6 +178,7 @@ class TaskState(NamedTuple):
     led_to_known: int
     retries: int
     failed: int
+    failed_in_run: int
     refused: int
     given_up: int
     estimated: tuple[str, ...]

@@ -130,6 +130,7 @@ _OPEN = """EXISTS (
                     WHERE f.item_id = r.item_id AND f.task_id = r.task_id OFFSET 0) AS f
                 WHERE f.handled_at IS NULL{which})"""
 _HAS_FAILED = _OPEN.format(which=" AND NOT f.is_refusal")
+_HAS_FAILED_IN_RUN = _OPEN.format(which=" AND NOT f.is_refusal AND f.occurred_at >= t.run_began")
 _WAS_REFUSED = _OPEN.format(which=" AND f.is_refusal")
 
 
@@ -167,6 +168,7 @@ PROGRESS = {
     ),
     "retries": replace(WORK["delayed"], condition="w.tries <> 0"),
     "failed": _held(_HAS_FAILED),
+    "failed_in_run": _held(_HAS_FAILED_IN_RUN),
     "refused": _held(f"{_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
     "given_up": _held(f"NOT {_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
 }

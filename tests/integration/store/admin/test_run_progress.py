@@ -49,7 +49,7 @@ def test_pages_that_nobody_has_to_do_are_not_in_the_share(crawl):
 
     assert (found["gone"], found["failed"], found["earlier"]) == (1, 1, 1)
     assert (found["done"], found["to_do"], found["share"]) == (1, 1, 1.0)
-    change_run(crawl, "failures = 1")
+    crawl.failed("NOW")
     assert (progress(crawl)["to_do"], progress(crawl)["share"]) == (2, 0.5)
 
 
