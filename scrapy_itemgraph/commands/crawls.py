@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from scrapy.exceptions import UsageError
 
-from scrapy_itemgraph.commands import parsing, printing
+from scrapy_itemgraph.commands import health_lines, parsing, printing
 from scrapy_itemgraph.commands.command import Argument, Group, command
 from scrapy_itemgraph.exceptions import ItemGraphError
 from scrapy_itemgraph.model import counts, crawl_arguments
@@ -36,6 +36,7 @@ _COLUMNS: printing.Columns = {
     "ARGUMENTS": lambda one: (
         "?" if one.arguments is None else crawl_arguments.as_options(one.arguments)
     ),
+    "HEALTH": lambda one: one.health.word,
     "RUN": "run",
     "USED": "used_at",
     "WORKERS": "workers",
@@ -51,7 +52,7 @@ def list_crawls(call: Call) -> None:
     """List the crawls of the database: those of the queue, then the others by spider.
 
     Each start with other spider arguments is a crawl of its own. PLACE is its turn among the
-    active ones of its project.
+    active ones of its project. Below the tables stands why crawls are not well.
     """
     given = call.given
     with call.graph() as graph:
@@ -69,11 +70,14 @@ def _listed(
 ) -> Iterator[str]:
     others = [one for one in lines if one.state is None]
     if managed:
-        yield from printing.table(sorted(managed, key=_turn), _QUEUE)
+        words = {one.crawl: one.health.word for one in lines}
+        columns = {"CRAWL": "name", "HEALTH": lambda one: words[one.name], **_QUEUE}
+        yield from printing.table(sorted(managed, key=_turn), columns)
     if managed and others:
         yield ""
     if others or not managed:
         yield from listing(others)
+    yield from health_lines.below((one.crawl, one.health, one.why) for one in lines)
     if len(lines) == limit:
         yield f"(of {limit:,} crawls, the active ones first; --limit shows more)"
 
@@ -88,7 +92,6 @@ def _state(one: ManagedCrawl) -> str:
 
 
 _QUEUE: printing.Columns = {
-    "CRAWL": "name",
     "STATE": _state,
     "PLACE": "place",
     "NICE": lambda one: one.nice or None,

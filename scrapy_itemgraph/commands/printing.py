@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from scrapy_itemgraph.model import counts, documents, page_records
 from scrapy_itemgraph.model.attempt_logs import LEVELS
+from scrapy_itemgraph.model.health import Health
 from scrapy_itemgraph.model.work import ErrorRecord
 from scrapy_itemgraph.tools import wording
 
@@ -39,12 +40,13 @@ _BOLD, _DIM, _RED, _GREEN, _YELLOW = "1", "2", "31", "32", "33"
 BOLD, ADDED, REMOVED, CHANGED = _BOLD, _GREEN, _RED, _YELLOW
 _EVERY = "*"  # category
 _CUT_AT_END = {"ERROR"}  # what is said first is what tells it
-_COLOURED_HEADS = {"STATE", "NOW", "OUTCOME", "KIND"}
+_COLOURED_HEADS = {"STATE", "HEALTH", "NOW", "OUTCOME", "KIND"}
 _COLOURS = {
-    **dict.fromkeys(("fresh", "ok", "may run now"), _GREEN),
-    **dict.fromkeys(("stale", "retry", "refused", "gone", "does not run now"), _YELLOW),
-    **dict.fromkeys(("held", "failed", "died", "stalled", "error"), _RED),
-    "warn": _YELLOW,
+    **dict.fromkeys(("fresh", "ok", "may run now", Health.GREEN.word), _GREEN),
+    **dict.fromkeys(("retry", "died", "stalled", "does not run now"), _YELLOW),
+    **dict.fromkeys(("held", "failed", "error"), _RED),
+    **dict.fromkeys(("warn", Health.AMBER.word), _YELLOW),
+    Health.RED.word: _RED,
 }
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 # The words of a command that stay on a line: those of its name, options and numbers.

@@ -12,40 +12,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _ALWAYS = ("waiting", "running", "later", "failed", "gone")
-_IF_ANY = {
-    "refused": "refused",
-    "given_up": "given up",
-    "earlier": "done by earlier runs",
-}
-
-_NUMBERS = ("known", "done", "led_to_known", *_ALWAYS, *_IF_ANY)
+_IF_ANY = {"refused": "refused", "given_up": "given up"}
 
 
 def fields(found: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
     """Return names and values about the run of a `status`; values are None of what there is not."""
     run = found["run"]
     yield "run", None if run is None else _run(run)
-    yield "progress", progress(found["progress"]) if found["progress"]["known"] else None
+    has_any = found["progress"]["known"] > 0
+    yield "progress", progress(found["progress"], has_run=run is not None) if has_any else None
     yield "pace", pace(found["progress"])
     if run is not None:
-        yield "scraped", f"{run['items']:,} items in this run"
-        yield "answers", _answers(run["statuses"], run["bytes"])
+        at_least = "at least " if run["at_least"] else ""
+        yield "scraped", f"{at_least}{run['items']:,} items in this run"
+        yield "answers", _answers(run["statuses"], run["bytes"], at_least)
         yield "links", left_out(run["long_links"], run["url_limit"])
 
 
-def progress(found: dict[str, Any]) -> str:
-    """Say where what is known stands: `812 of 905 done (90%): 60 waiting, …`."""
-    numbers = {name: number(found, name) for name in _NUMBERS}
-    of_run = counts.less(numbers["known"], numbers["earlier"])
+def progress(found: dict[str, Any], *, has_run: bool) -> str:
+    """Say how much of what the run has to do is done: `812 of 905 in this run (89%): 60 waiting`.
+
+    Crawlers that share a crawl over gRPC have no run.
+    """
+    done, to_do, earlier, led = (
+        number(found, name) for name in ("done", "to_do", "earlier", "led_to_known")
+    )
+    unit = "in this run" if has_run else "done"
     share = "" if found["share"] is None else f" ({_percent(found['share'])})"
-    parts = [f"{counts.shown(numbers[name])} {name}" for name in _ALWAYS]
-    parts += [
-        f"{counts.shown(numbers[name])} {said}" for name, said in _IF_ANY.items() if numbers[name]
-    ]
-    done = f"{counts.shown(numbers['done'])} of {counts.shown(of_run)} done{share}"
-    led = numbers["led_to_known"]
-    of_them = f", {counts.shown(led)} of them led to a known page" if led else ""
-    return f"{done}{of_them}: {', '.join(parts)}"
+    of = f"{counts.shown(done)} of {counts.shown(to_do)} {unit}{share}"
+    heads = [of if to_do else f"nothing to do {unit}"]
+    heads += [f"{counts.shown(led)} of them led to a known page"] if led else []
+    heads += [f"{counts.shown(earlier)} fresh before"] if earlier else []
+    parts = [f"{counts.shown(number(found, name))} {name}" for name in _ALWAYS]
+    others = {said: number(found, name) for name, said in _IF_ANY.items()}
+    parts += [f"{counts.shown(many)} {said}" for said, many in others.items() if many]
+    return f"{', '.join(heads)}: {', '.join(parts)}"
 
 
 def number(found: dict[str, Any], name: str) -> int:
@@ -74,7 +75,7 @@ def pace(found: dict[str, Any]) -> str | None:
     return f"{said}; about {wording.format_period(found['seconds_left'])} left"
 
 
-def _answers(statuses: dict[str, int], size: int) -> str | None:
+def _answers(statuses: dict[str, int], size: int, at_least: str) -> str | None:
     """Say how often each HTTP status came, and how much that was."""
     if not statuses:
         return None
@@ -82,7 +83,7 @@ def _answers(statuses: dict[str, int], size: int) -> str | None:
     parts = [f"{status}: {statuses[status]:,}" for status in known]
     if "none" in statuses:
         parts.append(f"no answer: {statuses['none']:,}")
-    return f"{', '.join(parts)}; {wording.format_size(size)}"
+    return f"{at_least}{', '.join(parts)}; {wording.format_size(size)}"
 
 
 def _run(run: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
-from scrapy_itemgraph.commands import depths, printing, progress_lines, tasks
+from scrapy_itemgraph.commands import depths, health_lines, printing, progress_lines, tasks
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.model import counts, crawl_arguments
 from scrapy_itemgraph.tools import code_files
@@ -40,6 +40,7 @@ def _arguments(crawl: dict[str, Any]) -> str | None:
 _CRAWLS: printing.Columns = {
     "CRAWL": "crawl",
     "ARGUMENTS": _arguments,
+    "HEALTH": lambda crawl: crawl["health"].word,
     "RUN": lambda crawl: None if crawl["run"] is None else crawl["run"]["number"],
     "STATE": lambda crawl: "never run" if crawl["run"] is None else crawl["run"]["state"],
     "DONE": _number("done"),
@@ -131,6 +132,7 @@ def _of_each(graph: ItemGraph, lines: Sequence[CrawlLine]) -> Iterator[dict[str,
 
 def _lines_of_each(found: list[dict[str, Any]], known: int) -> Iterator[str]:
     yield from printing.table(found, _CRAWLS)
+    yield from health_lines.below((one["crawl"], one["health"], one["why"]) for one in found)
     if len(found) < known:
         yield from printing.sentence(
             f"(the {len(found):,} of {known:,} crawls that were used last; "
@@ -146,6 +148,7 @@ def _status_lines(found: dict[str, Any], *, is_verbose: bool) -> Iterator[str]:
     yield from printing.fields(
         [
             ("crawl", found["crawl"]),
+            ("health", f"{found['health'].word}: {found['why']}"),
             *progress_lines.fields(found),
             ("graph items", counts.shown(found["items"]) if is_verbose else None),
             *depths.fields(found["depth"]),
@@ -214,6 +217,7 @@ _RUNS: printing.Columns = {
     "PAGES": "pages",
     "SCRAPED": "items",
     "FAILURES": "failures",
+    "AT LEAST": "at_least",
     "WORKERS": lambda run: run.workers or None,
     "SPIDER": "spider",
     "JOB": "job",

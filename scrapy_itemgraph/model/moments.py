@@ -58,6 +58,11 @@ def check_period(period: timedelta, what: str) -> None:
         )
 
 
+def to_second(moment: datetime) -> str:
+    """Write a moment of UTC to the second: `2026-03-01 07:34:41Z`."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}Z"
+
+
 def later(moment: datetime, period: timedelta) -> datetime:
     """Return the moment after a period, or the nearest one that can be said."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.model import counts, moments
 from scrapy_itemgraph.model.next_commands import KEEPS_DONE
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ def standing(
     Of one whose worker was killed it says when a worker was seen last, which is what `ended_at` is.
     """
     if ended_at is None:
-        return f"{state} since {_moment(started_at)}"
+        return f"{state} since {moments.to_second(started_at)}"
     if reason in _UNSEEN:
-        return f"{state} ({reason}; last seen {_moment(ended_at)})"
+        return f"{state} ({reason}; last seen {moments.to_second(ended_at)})"
     why = "" if reason in {None, state} else f" ({reason})"
-    return f"{state} {_moment(ended_at)}{why}"
+    return f"{state} {moments.to_second(ended_at)}{why}"
 
 
 def left_out(long_links: int, url_limit: int | None) -> str | None:
@@ -43,7 +43,3 @@ def fetches_again(following: str) -> str:
         f"{following} fetches it again when it comes to it, unless ITEMGRAPH_DEFAULT_TTL "
         f"(-s {KEEPS_DONE}) or ITEMGRAPH_CALLBACKS says how long it stays done"
     )
-
-
-def _moment(value: datetime) -> str:
-    return f"{value:%Y-%m-%d %H:%M:%S}Z"

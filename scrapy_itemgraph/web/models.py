@@ -13,7 +13,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, create_model
 
-from scrapy_itemgraph.model import attempt_logs, blobs, feed_exports, snapshots, work
+from scrapy_itemgraph.model import attempt_logs, blobs, feed_exports, health, snapshots, work
 from scrapy_itemgraph.store import failures
 from scrapy_itemgraph.store.admin import (
     activity,
@@ -39,7 +39,10 @@ M = TypeVar("M", bound=BaseModel)
 Json = dict[str, Any]
 
 # Names in annotations of records, which their modules import for type checkers alone.
-_TYPES = {"datetime": datetime, "timedelta": timedelta, "Mapping": Mapping, "UUID": UUID}
+_TYPES = {
+    one.__name__: one
+    for one in (datetime, timedelta, Mapping, UUID, health.Health, health.RunFacts)
+}
 
 
 def of_record(record: type, *, without: Collection[str] = ()) -> Callable[[type[M]], type[M]]:
@@ -339,9 +342,11 @@ class Progress(BaseModel):
 
 
 class Status(BaseModel):
-    """A crawl's numbers, its present or last run, and how far that is."""
+    """A crawl's health and numbers, its present or last run, and how far that is."""
 
     crawl: str
+    health: health.Health
+    why: str
     items: int
     estimated: list[str]
     run: Run | None
@@ -359,12 +364,18 @@ class TaskNumbers(BaseModel):
     """What is waiting, done and failed of a task."""
 
 
+@of_record(health.RunFacts)
+class LastRun(BaseModel):
+    """One of the last ten runs, in short."""
+
+
 @of_record(overview.CrawlOverview)
 class Crawl(BaseModel):
-    """A crawl: its state, its numbers, also by task, and what the last full minute brought."""
+    """A crawl: its health, state and numbers, also by task, and what the last minute brought."""
 
     state: str
     run: Run | None
+    last_runs: list[LastRun]
     progress: Progress
     tasks: list[TaskNumbers]
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.contents.transfer import CommandContents
     from scrapy_itemgraph.graph.crawl_transactions import CrawlTransactions
     from scrapy_itemgraph.model.blobs import Content
+    from scrapy_itemgraph.store.admin.overview import CrawlOverview
     from scrapy_itemgraph.store.blobs import Place
 
 
@@ -46,11 +47,23 @@ class Crawls:
         """Return the names of all crawls of the database."""
         return self._transactions.call(status.crawls)
 
-    def overview(
-        self, *names: str, after: str = "", limit: int = 100
-    ) -> list[overview.CrawlOverview]:
+    def overview(self, *names: str, after: str = "", limit: int = 100) -> list[CrawlOverview]:
         """Return how each of the database's crawls stands, by name from `after` on; or some."""
         read = partial(overview.overview, names=names or None, after=after, limit=limit)
+        return self._transactions.call(read)
+
+    def in_trouble_first(self, *, after: str = "", limit: int = 100) -> list[CrawlOverview]:
+        """Return how crawls stand: broken ones, then those that need a look, then the others.
+
+        Each part by name, from behind the crawl `after`. Of the crawls that are looked at first by
+        `list`, a thousand may come first.
+        """
+
+        def read(connection: Connection) -> list[CrawlOverview]:
+            names = crawl_lists.in_trouble_first(connection, after=after, limit=limit)
+            found = overview.overview(connection, names=names, after="", limit=limit)
+            return sorted(found, key=lambda one: names.index(one.crawl))
+
         return self._transactions.call(read)
 
     def runs(self, *, limit: int = pruning.MOST_RUNS) -> list[run_lists.RunLine]:

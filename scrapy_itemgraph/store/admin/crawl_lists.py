@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.health import Health
+from scrapy_itemgraph.store import health
 from scrapy_itemgraph.store.admin import crawl_changes
 from scrapy_itemgraph.store.items import item_ids
 from scrapy_itemgraph.store.registry.crawls import own_crawl
@@ -38,7 +41,7 @@ _CHOSEN = " UNION ALL ".join(
 # Of a crawl that nobody has started since there are names of spiders, its tasks tell.
 LIST = text(f"""
     SELECT * FROM (
-        SELECT c.name AS crawl,
+        SELECT c.id, c.name AS crawl,
             coalesce(c.spider, (SELECT min(t.spider) FROM tasks t WHERE t.crawl_id = c.id))
                 AS spider,
             CASE WHEN json_typeof(c.given) = 'object' THEN c.given END AS arguments,
@@ -57,6 +60,15 @@ LIST = text(f"""
     ORDER BY spider, crawl
 """)  # noqa: S608 - our own condition
 
+CHOSEN = text(f"""
+    SELECT c.id, c.name FROM ({_CHOSEN} LIMIT CAST(:limit AS bigint)) AS chosen
+    JOIN crawls c ON c.id = chosen.id
+""")  # noqa: S608 - our own condition
+NAMES = text("SELECT name FROM crawls")
+
+_LOOKED_AT = 1000  # crawls, for their health
+_RANKS = list(Health)
+
 DELETE = text("DELETE FROM crawls WHERE id = :crawl")
 
 
@@ -64,11 +76,14 @@ DELETE = text("DELETE FROM crawls WHERE id = :crawl")
 class CrawlLine:
     """A crawl, the spider that started it last, and with which arguments (None: not known).
 
-    `state` is None where nobody steers it. `run` is the number of its present or last run;
-    `used_at` is when it began, or ended, or a worker of it was seen last.
+    `health` is red, amber or green, and `why` says why. `state` is None where nobody steers it.
+    `run` is the number of its present or last run; `used_at` is when it began, or ended, or a
+    worker of it was seen last.
     """
 
     crawl: str
+    health: Health
+    why: str
     spider: str | None
     arguments: Mapping[str, str] | None
     state: str | None
@@ -93,8 +108,32 @@ def listed(
     nobody steers, aborted and finished ones, and of these the newest.
     """
     given = {"spider": spider, "age": older_than, "limit": limit}
-    rows = connection.execute(LIST, given).all()
-    return [CrawlLine(**row._asdict()) for row in rows]
+    rows = connection.execute(LIST, given).mappings().all()
+    found = health.of_each(connection, [row["id"] for row in rows])
+    lines = []
+    for row in (one for one in rows if one["id"] in found):  # not deleted just now
+        of = found[row["id"]]
+        columns = {name: value for name, value in row.items() if name != "id"}
+        lines.append(CrawlLine(**columns, health=of.health, why=of.why))
+    return lines
+
+
+def in_trouble_first(connection: Connection, *, after: str, limit: int) -> list[str]:
+    """Return names of crawls behind one: broken ones, those that need a look, then the others.
+
+    A thousand are looked at, the active ones first. Who was `after` and is gone is taken for one
+    that is well.
+    """
+    rows = connection.execute(CHOSEN, {"limit": _LOOKED_AT}).all()
+    found = health.of_each(connection, [row.id for row in rows])
+    ranks = {row.name: _RANKS.index(found[row.id].health) for row in rows if row.id in found}
+
+    def place(name: str) -> tuple[int, str]:
+        return ranks.get(name, _RANKS.index(Health.GREEN)), name
+
+    names = sorted(connection.execute(NAMES).scalars(), key=place)
+    begin = bisect_right(names, place(after), key=place) if after else 0
+    return names[begin : begin + limit]
 
 
 def delete_some(connection: Connection, crawl_id: int) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.store import health
 from scrapy_itemgraph.store.admin import counting, run_lists, run_progress, status, task_counts
 from scrapy_itemgraph.store.sql_conditions import IS_DEAD
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from sqlalchemy import Connection, Row
+
+    from scrapy_itemgraph.model.health import Health, RunFacts
 
 CRAWLS = text(f"""
     WITH shown AS MATERIALIZED (
@@ -83,7 +86,9 @@ class TaskNumbers:
     refusals: int
     done: int
     led_to_known: int
+    retries: int
     failed: int
+    failed_in_run: int
     refused: int
     given_up: int
     estimated: tuple[str, ...]
@@ -91,14 +96,17 @@ class TaskNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlOverview:
-    """A crawl: its state, its numbers, also by task, and what the last full minute brought.
+    """A crawl: its health, state and numbers, also by task, and what the last full minute brought.
 
-    `estimated` names the numbers that are estimates, for they are above 100,000. `items` are those
-    of the graph, `scraped_last_minute` counts scraped items. `run` is the present or last one.
+    `health` is red, amber or green, and `why` says why; `last_runs` are the last ten, the newest
+    first. `estimated` names the numbers that are estimates, for they are above 100,000. `items` are
+    those of the graph, `scraped_last_minute` counts scraped items. `run` is the present or last.
     `stopped_at` and `reason` are those of the worker that stopped last.
     """
 
     crawl: str
+    health: Health
+    why: str
     state: CrawlState
     workers: int
     items: int
@@ -123,6 +131,7 @@ class CrawlOverview:
     stopped_at: datetime | None
     reason: str | None
     run: run_lists.RunLine | None
+    last_runs: tuple[RunFacts, ...]
     progress: run_progress.Progress
     tasks: tuple[TaskNumbers, ...]
 
@@ -145,12 +154,16 @@ def overview(
     runs = run_lists.last_of_each(connection, crawls)
     paces = run_progress.paces(connection, [row.id for row in rows if row.workers])
     due = status.next_due(connection, crawls)
+    healths = health.of_each(connection, crawls)
     return [
         CrawlOverview(
             **_columns(row),
             **_numbers(of_each[row.id], items[row.id]),
+            health=healths[row.id].health,
+            why=healths[row.id].why,
+            last_runs=healths[row.id].runs,
             run=runs.get(row.id),
-            progress=run_progress.of_tasks(of_each[row.id], paces.get(row.id)),
+            progress=run_progress.of_tasks(of_each[row.id], paces.get(row.id), runs.get(row.id)),
             next_due=due.get(row.id),
         )
         for row in rows

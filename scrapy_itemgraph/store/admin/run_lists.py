@@ -30,7 +30,10 @@ _RUN = f"""
         CASE WHEN r.is_finished OR alive.workers = 0 THEN coalesce(r.reason, 'died') END AS reason,
         r.error, r.spider, r.worker_id AS worker, r.job, alive.workers,
         r.pages, r.items, r.failures, r.retried, r.refused, r.gone, r.statuses, r.bytes,
-        r.long_links, r.url_limit
+        r.long_links, r.url_limit,
+        EXISTS (SELECT FROM killed k
+            WHERE k.crawl_id = c.id AND k.started_at >= r.started_at
+                AND (r.ended_at IS NULL OR k.started_at <= r.ended_at)) AS at_least
     FROM crawls c {{runs}}
     CROSS JOIN LATERAL (
         SELECT count(*) FILTER (WHERE NOT {IS_DEAD}) AS workers, max(p.seen_at) AS seen_at
@@ -38,8 +41,17 @@ _RUN = f"""
         WHERE p.crawl_id = c.id AND p.stopped_at IS NULL AND r.number = c.run) AS alive
 """  # noqa: S608 - our own condition
 
+# Workers that were killed took their last numbers with them. There is no index: one look for all.
+_KILLED = f"""
+    WITH killed AS MATERIALIZED (
+        SELECT p.crawl_id, p.started_at FROM processes p
+        WHERE p.crawl_id = {{crawls}}
+            AND (p.reason IN ('died', 'stalled') OR (p.stopped_at IS NULL AND {IS_DEAD})))
+"""  # noqa: S608 - our own condition
+
 _OF_CRAWL = _RUN.format(runs="JOIN runs r ON r.crawl_id = c.id")
 RUNS = text(f"""
+    {_KILLED.format(crawls=":crawl")}
     SELECT {_OF_CRAWL}
     WHERE c.id = :crawl
     ORDER BY r.number DESC LIMIT :limit
@@ -50,6 +62,7 @@ _LAST_OF_CRAWL = _RUN.format(
         SELECT r.* FROM runs r WHERE r.crawl_id = c.id ORDER BY r.number DESC LIMIT 1) AS r"""
 )
 LAST = text(f"""
+    {_KILLED.format(crawls="ANY (CAST(:crawls AS int[]))")}
     SELECT c.id, {_LAST_OF_CRAWL}
     WHERE c.id = ANY (CAST(:crawls AS int[]))
 """)
@@ -66,7 +79,8 @@ class RunLine(NamedTuple):
     and `gone` count executions as well. `statuses` counts requests by their HTTP status, "none"
     those that were not answered; `bytes` are those of the answers' bodies as they were sent.
     `long_links` counts links that were left out because they are longer than URLLENGTH_LIMIT, which
-    `url_limit` was then; None where none was.
+    `url_limit` was then; None where none was. Where a worker was killed, its last numbers are lost:
+    the run has `at_least` so many.
     """
 
     number: int
@@ -89,6 +103,7 @@ class RunLine(NamedTuple):
     bytes: int
     long_links: int
     url_limit: int | None
+    at_least: bool
 
     @property
     def left_out(self) -> str | None:

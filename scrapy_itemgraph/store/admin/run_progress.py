@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from scrapy_itemgraph.store.admin.run_lists import RunLine
+
 # What was done in the last minutes, and in how many seconds; of the run under way alone.
 PACES = text("""
     SELECT c.id, coalesce(sum(m.done), 0) + coalesce(sum(m.failed), 0) + coalesce(sum(m.gone), 0)
@@ -52,15 +54,17 @@ _OF_TASKS = {
 class Progress:
     """Where the known work of a crawl stands: tasks of items, which are pages in plain spiders.
 
-    `known` is the sum of `done` (in this run), `earlier` (done by earlier runs and good still),
+    `known` is the sum of `done` (in this run), `earlier` (fresh before it, by earlier runs),
     `waiting`, `running`, `later` (not before a moment to come), `failed`, `gone`, `refused` and
     `given_up`; `estimated` names the numbers that are estimates. What a dependency keeps from being
     outstanding is not known yet.
 
-    `share` is the part that is done, 0 to 1, of what is known and not of earlier runs; None where
-    there is none. `led_to_known` of what is done was done because its redirect led to a page that
-    is known. While a worker runs: pieces that ended and items that were scraped `_per_minute`,
-    of the last five minutes; and `seconds_left`, None where less ends than is found.
+    `to_do` is what this run has to do, or has done: `done`, what `failed` in it, and while it is
+    not over `waiting` but for disabled tasks, `running` and the `retries` among `later`. `share` is
+    the part of it that is done, 0 to 1; None where there is nothing to do. `led_to_known` of what
+    is done was done because its redirect led to a page that is known. While a worker runs: pieces
+    that ended and items that were scraped `_per_minute`, of the last five minutes; and
+    `seconds_left`, None where less ends than is found.
     """
 
     known: int
@@ -74,6 +78,8 @@ class Progress:
     refused: int
     given_up: int
     led_to_known: int
+    retries: int
+    to_do: int
     estimated: tuple[str, ...]
     share: float | None
     pages_per_minute: float | None
@@ -113,22 +119,33 @@ def paces(connection: Connection, running: Sequence[int]) -> dict[int, Pace]:
     }
 
 
-def of_tasks(counted: Iterable[Mapping[str, Any]], pace: Pace | None) -> Progress:
-    """Add up where the work of a crawl's tasks stands; a pace is told while it is running."""
+def of_tasks(
+    counted: Iterable[Mapping[str, Any]], pace: Pace | None, run: RunLine | None
+) -> Progress:
+    """Add up where the work of a crawl's tasks stands; a pace is told while it is running.
+
+    `run` is the present or last one. If it is over, the next run does what waits.
+    """
     pace = pace or NO_PACE
     tasks = [one for one in counted if one["is_registered"]]
     numbers = {name: counts.total(one[of] for one in tasks) for name, of in _OF_TASKS.items()}
     stands = counts.total(one[name] for one in tasks for name in ("fresh", "due"))
     numbers["earlier"] = counts.less(stands, numbers["done"])
     numbers["known"] = counts.total(numbers.values())
-    of_run = numbers["known"] - numbers["earlier"]
     numbers["led_to_known"] = counts.total(one["led_to_known"] for one in tasks)
     open_ = counts.total(one["waiting"] for one in tasks if one["is_enabled"])
-    left = open_ + numbers["running"] + numbers["later"]
+    retries = numbers["later"] if run is None else counts.total(one["retries"] for one in tasks)
+    numbers["retries"] = retries
+    left = counts.total([open_, numbers["running"], retries])
+    failed = numbers["failed"]
+    if run is not None:
+        failed = counts.total(one["failed_in_run"] for one in tasks)
+    is_over = run is not None and run.state == "finished"
+    numbers["to_do"] = counts.total([numbers["done"], failed, *([] if is_over else [left])])
     return Progress(
         **{name: int(number) for name, number in numbers.items()},
         estimated=counts.estimated(numbers),
-        share=round(min(1.0, numbers["done"] / of_run), 4) if of_run > 0 else None,
+        share=round(min(1.0, numbers["done"] / to_do), 4) if (to_do := numbers["to_do"]) else None,
         pages_per_minute=pace.per_minute(pace.ended),
         scraped_per_minute=pace.per_minute(pace.scraped),
         seconds_left=pace.seconds_for(left),

@@ -10,6 +10,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import counts, documents
 from scrapy_itemgraph.model.snapshots import ResultSnapshot
 from scrapy_itemgraph.postgres.engine import NOW
+from scrapy_itemgraph.store import health
 from scrapy_itemgraph.store.admin import (
     counting,
     depth_reports,
@@ -142,9 +143,10 @@ class TaskState(NamedTuple):
     """A task as it is declared, and what is done, waiting and failed of it.
 
     `done` counts what is done in the present or last run, and is good, `led_to_known` what of that
-    is done because its redirect led to a known page; `failed`, `refused`,
-    `given_up` and `gone` are why pairs are held; `skipped`, `stashed` and `left` pairs are set
-    aside, whatever else is so of them. `estimated` names the numbers that are
+    is done because its redirect led to a known page. `retries` of what is `delayed` were tried
+    before: the run waits for these alone. `failed`, `refused`, `given_up` and `gone` are why pairs
+    are held; `failed_in_run` of what has `failed` did so in the run. `skipped`, `stashed` and
+    `left` pairs are set aside, whatever else is so of them. `estimated` names the numbers that are
     estimates, for they are above 100,000.
     """
 
@@ -174,7 +176,9 @@ class TaskState(NamedTuple):
     refusals: int
     done: int
     led_to_known: int
+    retries: int
     failed: int
+    failed_in_run: int
     refused: int
     given_up: int
     estimated: tuple[str, ...]
@@ -336,22 +340,25 @@ def summary(connection: Connection, crawl_id: int) -> Summary:
 
 
 def status(connection: Connection, crawl_id: int) -> dict[str, Any]:
-    """Return a crawl's numbers: items, run, progress, tasks, workers, sweeps, what hinders vacuum.
+    """Return a crawl's health and numbers: run, progress, tasks, sweeps, what hinders vacuum.
 
     Those of its frontier, if it has one, are what crawlers have and may get.
 
     `estimated` names the numbers that are estimates.
     """
+    found = health.of_crawl(connection, crawl_id)
     number = items(connection, crawl_id)
     run = run_lists.last(connection, crawl_id)
     listed = [row._asdict() for row in tasks(connection, crawl_id)]
     running = [crawl_id] if run is not None and run.workers > 0 else []
     pace = run_progress.paces(connection, running).get(crawl_id)
     return {
+        "health": found.health,
+        "why": found.why,
         "items": number,
         "run": None if run is None else run._asdict(),
         "estimated": counts.estimated({"items": number}),
-        "progress": documents.of(run_progress.of_tasks(listed, pace)),
+        "progress": documents.of(run_progress.of_tasks(listed, pace, run)),
         "tasks": listed,
         "workers": [row._asdict() for row in connection.execute(WORKERS, {"crawl": crawl_id})],
         "next_due": next_due(connection, [crawl_id]).get(crawl_id),

@@ -85,7 +85,7 @@ _IS_DUE = f"r.due_at <= {_NOW}"
 WORK = {
     "waiting": _work(_ready("queues q"), IS_READY),
     "delayed": _work(
-        """SELECT FROM work w
+        """SELECT w.tries FROM work w
         WHERE w.task_id = t.id AND w.not_before IS NOT NULL AND w.token IS NULL""",
         "w.not_before IS NOT NULL AND w.token IS NULL",
     ),
@@ -130,6 +130,7 @@ _OPEN = """EXISTS (
                     WHERE f.item_id = r.item_id AND f.task_id = r.task_id OFFSET 0) AS f
                 WHERE f.handled_at IS NULL{which})"""
 _HAS_FAILED = _OPEN.format(which=" AND NOT f.is_refusal")
+_HAS_FAILED_IN_RUN = _OPEN.format(which=" AND NOT f.is_refusal AND f.occurred_at >= t.run_began")
 _WAS_REFUSED = _OPEN.format(which=" AND f.is_refusal")
 
 
@@ -151,7 +152,8 @@ _WITH_RUN = """(
 
 # Where what is no work stands in a run: with `WORK`, what is gone, and the results that are fresh
 # or due and of earlier runs, each piece that is known is in one of these numbers. Of what is done,
-# `led_to_known` was done by a redirect to a known page.
+# `led_to_known` was done by a redirect to a known page. Of what comes later, a run waits for its
+# `retries` alone.
 PROGRESS = {
     "done": _results(
         f"""{_OF_TASK} AND r.due_at IS NOT NULL
@@ -164,7 +166,9 @@ PROGRESS = {
         "r.led_to IS NOT NULL",
         condition=f"{STANDS} AND r.completed_at >= t.run_began",
     ),
+    "retries": replace(WORK["delayed"], condition="w.tries <> 0"),
     "failed": _held(_HAS_FAILED),
+    "failed_in_run": _held(_HAS_FAILED_IN_RUN),
     "refused": _held(f"{_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
     "given_up": _held(f"NOT {_WAS_REFUSED} AND NOT {_HAS_FAILED}"),
 }

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import next_commands
+from scrapy_itemgraph.model.health import Health
 from scrapy_itemgraph.model.notices import Kind
 from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import health
 from scrapy_itemgraph.tools.wording import format_period
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from sqlalchemy import Connection, TextClause
 
     from scrapy_itemgraph.model.notices import Watch
@@ -106,8 +110,8 @@ LAST_FAILURE = text("""
 """)
 
 SAY = text("""
-    UPDATE notices SET body = json_build_object('crawl', body -> 'crawl',
-        'reason', CAST(:reason AS text), 'failure', CAST(:failure AS bigint))
+    UPDATE notices SET body = json_strip_nulls(json_build_object('crawl', body -> 'crawl',
+        'reason', CAST(:reason AS text), 'failure', CAST(:failure AS bigint)))
     WHERE id = :id
 """)
 
@@ -120,7 +124,8 @@ def watch(connection: Connection, watched: Watch, project: str, own: int = 0) ->
         idle = {"what": Kind.IDLE, **here}
         connection.execute(NO_LONGER_IDLE, {"what": Kind.IDLE, "project": project})
         said = f"for {format_period(watched.idle.total_seconds())} or more"
-        connection.execute(IDLE, {**idle, "period": watched.idle, "reason": said})
+        begun = connection.execute(IDLE, {**idle, "period": watched.idle, "reason": said})
+        _say_why(connection, {notice.crawl: notice.id for notice in begun}, said)
     if watched.failures is not None:
         failing = {"what": Kind.FAILURES, "project": project, "most": watched.failures}
         connection.execute(NO_LONGER_FAILING, failing)
@@ -128,6 +133,14 @@ def watch(connection: Connection, watched: Watch, project: str, own: int = 0) ->
         begun = connection.execute(FAILING, {**failing, "own": own, "reason": said})
         for notice in begun.all():
             _say_which(connection, notice.id, notice.crawl, said)
+
+
+def _say_why(connection: Connection, notices: Mapping[int, int], said: str) -> None:
+    """Add to notices, given by crawl, why these crawls are not well."""
+    for crawl, found in health.of_each(connection, list(notices)).items():
+        if found.health is not Health.GREEN:
+            why = {"reason": f"{said}; {found.why}", "failure": None}
+            connection.execute(SAY, {"id": notices[crawl], **why})
 
 
 def _say_which(connection: Connection, notice: int, crawl: int, said: str) -> None:

@@ -11,8 +11,17 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from scrapy_itemgraph.model import input_checks
-from scrapy_itemgraph.model.notices import GIVEN_UP_AFTER, Answer, Arrival, Notice, pause_after
+from scrapy_itemgraph.model.health import Health
+from scrapy_itemgraph.model.notices import (
+    GIVEN_UP_AFTER,
+    Answer,
+    Arrival,
+    Kind,
+    Notice,
+    pause_after,
+)
 from scrapy_itemgraph.postgres import engine
+from scrapy_itemgraph.store import health
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -59,8 +68,8 @@ CLAIM = text(f"""
     UPDATE notices n
     SET tries = n.tries + 1, next_at = clock_timestamp() + CAST(:lease AS interval)
     FROM due WHERE n.id = due.id
-    RETURNING n.id, CAST(n.key AS text) AS key, n.what, n.project, n.body, n.created_at, n.tries,
-        n.answers
+    RETURNING n.id, n.crawl_id, CAST(n.key AS text) AS key, n.what, n.project, n.body,
+        n.created_at, n.tries, n.answers
 """)  # noqa: S608 - our own text
 
 # Answers of a sender that was slow count, too: another may have sent it since.
@@ -123,11 +132,21 @@ def claim(
         "most": _MOST_OVER,
     }
     rows = connection.execute(CLAIM, given).all()
-    return [_notice(row) for row in sorted(rows, key=lambda row: row.id)]
+    broken = _broken(connection, rows)
+    return [_notice(row, broken.get(row.crawl_id)) for row in sorted(rows, key=lambda row: row.id)]
 
 
-def _notice(row: Any) -> Notice:
+def _broken(connection: Connection, rows: Sequence[Any]) -> dict[int, str]:
+    """Return why crawls are broken that are said to be finished."""
+    crawls = {row.crawl_id for row in rows if row.what == Kind.FINISHED and row.crawl_id}
+    found = health.of_each(connection, list(crawls)) if crawls else {}
+    return {crawl: one.why for crawl, one in found.items() if one.health is Health.RED}
+
+
+def _notice(row: Any, broken: str | None) -> Notice:
     body = dict(row.body)
+    if broken is not None and row.what == Kind.FINISHED:
+        body["reason"] = "; ".join(filter(None, (broken, body.get("reason"))))
     answers = [Answer(channel=name, **one) for name, one in row.answers.items()]
     return Notice(
         id=row.id,

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from scrapy_itemgraph.model import counts
+from scrapy_itemgraph.store.admin.overview import CrawlState
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import AllGraphs, CrawlGraph
 from scrapy_itemgraph.web.pages import plots, summaries
@@ -26,8 +27,8 @@ _SHOWN = 50
 
 @router.get("/", name="crawls")
 def crawls(request: Request, visitor: Reader, graphs: AllGraphs, after: str = "") -> HTMLResponse:
-    """Show the crawls of the database, by name."""
-    found = graphs.served.crawls.overview(after=after, limit=_SHOWN)
+    """Show the crawls of the database: those in trouble first, then by name."""
+    found = graphs.served.crawls.in_trouble_first(after=after, limit=_SHOWN)
     now = datetime.now(UTC)
     shown = [
         (
@@ -68,7 +69,7 @@ def overview_of(graph: ItemGraph) -> dict[str, Any]:
     workers = summaries.workers_of(graph, stopped=3)
     return {
         "one": one,
-        "shares": summaries.shares(one["progress"]),
+        "shares": summaries.shares(one["progress"], is_over=one["state"] == CrawlState.FINISHED),
         "notes": [*summaries.older(workers), *summaries.notes(going_on, now)],
         "tasks": one["tasks"],
         "workers": workers,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(route_class=PageRoute)
 
-PARTS = ("state", "numbers", "plot", "tasks", "workers", "failures-badge")
+PARTS = ("state", "health", "numbers", "plot", "tasks", "workers", "failures-badge")
 
 
 @router.get("/crawls/{crawl:segment}/live", name="live")

@@ -107,7 +107,6 @@ def _seen(graph: ItemGraph, root: str, *, state: str, tag: str, after: str) -> d
         raise OperationError(f"there is no state {state!r:.80}; they are {', '.join(State)}")
     states = [State(state)] if state else []
     found = graph.queue.page(states, tag=tag or None, after=after or None, limit=_SHOWN)
-    progress = _progress(graph, found.rows)
     groups = [
         (str(name), list(rows)) for name, rows in groupby(found.rows, lambda one: one.crawl.state)
     ]
@@ -115,7 +114,7 @@ def _seen(graph: ItemGraph, root: str, *, state: str, tag: str, after: str) -> d
     is_filtered = bool(state or tag or after)
     return {
         "groups": groups,
-        "found_progress": progress,
+        "overviews": _overviews(graph, found.rows),
         "several_projects": several,
         "has_any": bool(found.rows) or is_filtered,
         "next_cursor": found.next,
@@ -139,13 +138,12 @@ def to_crawl(root: str, name: str, crawl: str, **filters: Any) -> str:
     return root + links.of_crawl(crawl, name, **filters)
 
 
-def _progress(graph: ItemGraph, rows: Sequence[QueuedCrawl]) -> dict[str, Any]:
-    """Return how far the runs of crawls are that have begun."""
-    names = [one.crawl.name for one in rows if one.crawl.run]
-    if not names:
+def _overviews(graph: ItemGraph, rows: Sequence[QueuedCrawl]) -> dict[str, Any]:
+    """Return how crawls stand, by name."""
+    if not rows:
         return {}
-    found = graph.crawls.overview(*names, limit=len(names))
-    return {one.crawl: summaries.of_overview(one)["progress"] for one in found}
+    found = graph.crawls.overview(*(one.crawl.name for one in rows), limit=len(rows))
+    return {one.crawl: summaries.of_overview(one) for one in found}
 
 
 @router.get("/crawls/{crawl:segment}/queue", name="steer")
@@ -211,7 +209,8 @@ def _of_crawl(graph: ItemGraph, before: int | None = None) -> dict[str, Any]:
         "found": waits.crawl,
         "waits": waits,
         "sentences": list(crawl_waits.sentences(waits)),
-        "progress": numbers["progress"] if waits.crawl.run else None,
+        "one": numbers,
+        "progress": numbers["progress"],
         "failures_badge": counts.shown(numbers["failures"]) if numbers["failures"] else "",
         "processes": graph.queue.processes(name),
         "jobs": graph.jobs.list(crawl=name, limit=_JOBS),

@@ -39,17 +39,21 @@ def _marked(found: Progress) -> dict[str, Any]:
 
 
 # What a run knows, as its progress names it: the word, and the state by which the worklist has it.
-_SHARES = {
+# The bar has what the run has to do; beside it stands what nobody has to do in it.
+_IN_BAR = {
     "done": ("done", ""),
-    "earlier": ("done by earlier runs", ""),
     "running": ("running", "claimed"),
     "waiting": ("waiting", "ready"),
     "later": ("later", "delayed"),
     "failed": ("failed", "held"),
+}
+_APART = {
+    "earlier": ("fresh before", ""),
     "gone": ("gone", "gone"),
     "refused": ("refused", ""),
     "given_up": ("given up", ""),
 }
+_OF_NEXT_RUN = {"running", "waiting", "later"}  # once a run is over
 _ALWAYS = {"done", "waiting"}  # also where there are none
 _WHOLE = 1000  # the width of all bars together
 
@@ -58,7 +62,8 @@ _WHOLE = 1000  # the width of all bars together
 class Share:
     """A part of what a run knows: its word, how many, the worklist's state, and its bar.
 
-    The bar's place and width are in thousandths of all.
+    The bar's place and width are in thousandths of what the run has to do; without a width it is
+    apart from that.
     """
 
     name: str
@@ -69,13 +74,20 @@ class Share:
     width: float
 
 
-def shares(progress: Mapping[str, Any]) -> list[Share]:
-    """Return the parts of what a run knows, in the order of the bar; those that are none, not."""
-    whole = max(1, sum(int(progress[name]) for name in _SHARES))
+def shares(progress: Mapping[str, Any], *, is_over: bool) -> list[Share]:
+    """Return the parts of what a run knows, in the order of the bar; those that are none, not.
+
+    The bar is full where nothing is left to do: what waits after the end is the next run's.
+    """
+    whole = left = int(progress["to_do"])
     found, x = [], 0.0
-    for name, (word, state) in _SHARES.items():
+    for name, (word, state) in (_IN_BAR | _APART).items():
         number = progress[name]
-        width = _WHOLE * int(number) / whole
+        is_apart = name in _APART or (is_over and name in _OF_NEXT_RUN)
+        to_do = progress["retries"] if name == "later" else number
+        part = 0 if is_apart else min(left, int(to_do))
+        left -= part
+        width = _WHOLE * part / whole if whole else 0.0
         if number or name in _ALWAYS:
             found.append(Share(name, word, number, state, round(x, 2), round(width, 2)))
         x += width

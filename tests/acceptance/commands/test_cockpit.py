@@ -576,7 +576,7 @@ def test_a_worker_that_died_stands_out(page, shop) -> None:
     engine.dispose()
     page.reload()
 
-    expect(page.locator("tbody tr .sign.bad")).to_have_text("died")
+    expect(page.locator("tbody tr .sign.warn")).to_have_text("died")
 
 
 def test_without_script_everything_still_works(browser, address) -> None:

@@ -107,14 +107,16 @@ def test_what_is_known_stands_somewhere_at_each_moment_of_a_crawl(project):
         assert any(progress[name] for progress, _ in found), name
     one, two = first["progress"], last["progress"]
     assert (one["known"], one["done"], one["failed"], one["gone"]) == (33, 30, 2, 1)
-    assert (one["waiting"], one["running"], one["share"]) == (0, 0, round(30 / 33, 4))
+    assert (one["waiting"], one["running"], one["to_do"]) == (0, 0, 32)
+    assert one["share"] == round(30 / 32, 4)  # nobody can do the page that is gone
     assert first["run"]["items"] == 19
     # The next run fetches again what it reaches; tasks' results are good still.
     assert (two["known"], two["done"], two["failed"], two["earlier"]) == (33, 20, 2, 10)
+    assert (two["to_do"], last["run"]["failures"]) == (21, 1)  # the task's failed before
     human = project.scrapy("itemgraph", "status").output
     assert re.search(
-        r"^progress +20 of 23 done \(86%\): 0 waiting, 0 running, 0 later, 2 failed, 1 gone, "
-        r"10 done by earlier runs$",
+        r"^progress +20 of 21 in this run \(95%\), 10 fresh before: 0 waiting, 0 running, "
+        r"0 later, 2 failed, 1 gone$",
         human,
         re.MULTILINE,
     )

@@ -84,7 +84,9 @@ def test_weibo_search_324_what_led_to_the_login_page_is_told_and_brought_back(pr
     assert first.stats["itemgraph/known"] == len(known)
     assert first.log.count("handle --led-to") == 1
     assert f"More than 10 pages of 127.0.0.1 led to {site.url}/login" in first.log
-    assert "21 of 21 done (100%), 11 of them led to a known page" in " ".join(told.output.split())
+    assert "21 of 21 in this run (100%), 11 of them led to a known page" in " ".join(
+        told.output.split()
+    )
     assert document["progress"]["led_to_known"] == len(known)
     assert f"its redirect led to {site.url}/login" in " ".join(explained.output.split())
     assert handled.output.startswith("12 pages led there; they are fetched again"), handled.log

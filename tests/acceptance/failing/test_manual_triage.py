@@ -85,7 +85,7 @@ def progress(shown: str) -> dict[str, int]:
     """Return the numbers that `status` shows of a run, all but the share, by their names."""
     lines = re.search(r"^progress +(.+(?:\n +.+)*)$", shown, re.MULTILINE)[1]
     line = " ".join(lines.split())
-    known = re.sub(r"of [\d,]+ done \(\d+%\):", "done,", line)
+    known = re.sub(r"of [\d,]+ in this run \(\d+%\):", "done,", line)
     return {name: int(number) for number, name in re.findall(r"(\d+) ([a-z ]+)", known)}
 
 

@@ -58,7 +58,7 @@ def test_status(scrapy, crawl):
     assert parse["ttl"] == DAY
     assert datetime.fromisoformat(found["next_due"]) > datetime.now(UTC)
     assert "next result falls due" in human
-    assert "progress               0 of 4 done (0%): 2 waiting, 1 running, 0 later" in human
+    assert "progress               0 of 4 done (0%), 1 fresh before: 2 waiting, 1 running" in human
     assert "WAITING" in human
     assert "FRESH" not in human
     assert "FRESH" in scrapy("status", "--verbose").out
@@ -88,13 +88,54 @@ def test_status_has_a_line_for_each_of_several_crawls(scrapy, crawl, monkeypatch
     assert document[0]["run"]["items"] == 7
     assert document[1]["run"] is None
     assert human[0].split() == [
-        *("CRAWL", "RUN", "STATE", "DONE", "WAITING", "RUNNING", "LATER", "FAILED", "GONE"),
-        "SCRAPED",
+        *("CRAWL", "HEALTH", "RUN", "STATE", "DONE", "WAITING", "RUNNING", "LATER", "FAILED"),
+        *("GONE", "SCRAPED"),
     ]
-    assert human[1].split() == ["books", "1", "running", "1", "2", "1", "0", "1", "0", "7"]
-    assert human[2].split() == ["films", "never", "run", "0", "0", "0", "0", "0", "0"]
+    books = "books needs a look 1 running 1 2 1 0 1 0 7"
+    assert human[1].split() == books.split()
+    assert human[2].split() == ["films", "well", "never", "run", "0", "0", "0", "0", "0", "0"]
+    assert human[4] == "books (needs a look): 1 failure is open, the last: ValueError in parse"
     assert "the 1 of 2 crawls that were used last" in fewer
     assert "films" not in fewer
+
+
+def test_status_and_the_list_of_crawls_say_whether_a_crawl_is_well_and_why(scrapy, crawl):
+    """A run that did no page but failed is broken, in words; red, with the sentence, in JSON."""
+    crawls.make_crawl(crawl.connection, "films")
+    crawl.failed("A")
+    runs.join(crawl.connection, crawl.id)
+    crawl.connection.execute(
+        sa.text("UPDATE runs SET failures = 1, started_at = '2026-03-01 07:34:41+00'")
+    )
+    why = "run 1 did no page, since 2026-03-01 07:34:41Z: ValueError in parse"
+
+    shown = scrapy("status", "--crawl", "books")
+    listed = scrapy("crawls", "list")
+    told = {one["name"]: one for one in scrapy("crawls", "list", "--json").document}
+    found = scrapy("status", "--crawl", "books", "--json").document
+
+    assert re.search(rf"^health +broken: {re.escape(why)}$", shown.out, re.MULTILINE)
+    assert re.search("^books +none +broken +1 ", listed.out.replace("?", "none"), re.MULTILINE)
+    assert re.search(r"^films +. +well ", listed.out, re.MULTILINE)
+    assert f"\nbooks (broken): {why}\n" in listed.out
+    assert (found["health"], found["why"]) == ("red", why)
+    assert (told["books"]["health"], told["books"]["why"]) == ("red", why)
+    assert (told["films"]["health"], told["films"]["why"]) == ("green", "there was no run yet")
+
+
+def test_status_says_at_least_once_a_worker_was_killed(scrapy, crawl):
+    """Its last numbers are lost, so that the run scraped that much or more; runs say so as well."""
+    runs.join(crawl.connection, crawl.id)
+    crawl.connection.execute(sa.text("""UPDATE runs SET items = 7, statuses = '{"200": 9}'"""))
+    assert "AT LEAST" not in scrapy("runs").out
+    crawl.claimed("A")
+    crawl.die()
+
+    shown = " ".join(scrapy("status").out.split())
+
+    assert "scraped at least 7 items in this run answers at least 200: 9; 0 B" in shown
+    assert scrapy("status", "--json").document["run"]["at_least"] is True
+    assert "AT LEAST" in scrapy("runs").out
 
 
 def test_status_counts_what_is_due(scrapy, crawl):
@@ -308,7 +349,7 @@ def test_estimates_are_marked_by_the_commands_and_in_json(crawl, scrapy, monkeyp
 
     assert "graph items" not in human
     assert "graph items ~12" in " ".join(scrapy("status", "-v").out.split())
-    assert "0 of ~12 done (0%): ~12 waiting" in human
+    assert "0 of ~12 done (0%), 1 fresh before: ~12 waiting" in human
     assert "parse 0 ~11 0" in " ".join(human.split())
     assert (document["items"], document["estimated"]) == (12, ["items"])
     (task,) = (one for one in document["tasks"] if one["name"] == "parse")

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+import sqlalchemy as sa
 from support.projects import until
 from support.receivers import receiver
 
@@ -381,6 +382,36 @@ def test_that_more_fails_than_may_is_said_once_until_it_is_handled(engine):
         ("still", "failures open", f"more than 2; {last}"),
     ]
     assert len(watched(engine, notify_failures=2)) == 4
+
+
+def test_notices_say_that_a_crawl_is_broken_and_why(engine):
+    """What is finished without a page, or gets nothing done, does not read as if it were well."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(LIVES + FAILS)
+        connection.exec_driver_sql(
+            "INSERT INTO runs (crawl_id, number, started_at, failures, pages) "
+            "SELECT id, 1, '2026-03-01 07:34:41+00', 1, CASE name WHEN 'far' THEN 9 ELSE 0 END "
+            "FROM crawls"
+        )
+        for name in ("busy", "far"):
+            crawl = connection.scalar(
+                sa.text("SELECT id FROM crawls WHERE name = :name"), {"name": name}
+            )
+            stored.write(
+                connection, crawl, Kind.FINISHED, project="shop", crawl=name, reason="left: 1"
+            )
+    why = "run 1 did no page, since 2026-03-01 07:34:41Z: ValueError in parse"
+
+    with receiver() as there:
+        part = Notices(CrawlTransactions(engine, None))
+        for _ in range(2):
+            part.deliver(channels(there.url, notify_idle=timedelta(hours=1)))
+
+    assert sorted(one["text"] for one in there.documents) == [
+        f"The crawl busy is finished: {why}; left: 1",
+        "The crawl far is finished: left: 1",
+        f"The crawl still gets nothing done: for 1h or more; {why}",
+    ]
 
 
 def test_a_server_sends_too_where_its_role_may(engine, database):

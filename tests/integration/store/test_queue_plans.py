@@ -16,7 +16,7 @@ from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.model.notices import Answer, Arrival, Watch
 from scrapy_itemgraph.model.runners import Terms
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import awakening
+from scrapy_itemgraph.store import awakening, health
 from scrapy_itemgraph.store.admin import (
     job_reports,
     notice_lists,
@@ -162,6 +162,28 @@ def test_a_page_of_the_queue_reads_few_rows(filled):
     names = [f"over {number}" for number in range(FINISHED, FINISHED - 8, -1)]
     assert [one.crawl.name for one in (*over.rows, *older.rows)] == names
 
+    assert too_many(explained) == {}
+
+
+def test_the_health_of_crawls_reads_few_rows(filled):
+    """Of each crawl its last runs, a few failures and results, and no other crawl's."""
+    filled.execute(
+        sa.text("""
+        INSERT INTO tasks (crawl_id, name, spider, version, definition)
+        SELECT id, 'parse', 's', '1', gen_random_uuid() FROM crawls""")
+    )
+    filled.execute(
+        sa.text("""
+        INSERT INTO runs (crawl_id, number, started_at, pages)
+        SELECT id, n, now(), 1 FROM crawls CROSS JOIN generate_series(1, 12) AS n
+        WHERE id % 10 = 0""")
+    )
+    numbers = list(filled.scalars(sa.text("SELECT id FROM crawls WHERE id % 10 = 0 LIMIT 4")))
+    with explaining(filled) as explained:
+        found = health.of_each(filled, numbers)
+
+    assert [len(one.runs) for one in found.values()] == [10] * 4
+    assert {one.name for one in explained} == {"health.FACTS"}
     assert too_many(explained) == {}
 
 

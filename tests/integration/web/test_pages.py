@@ -239,3 +239,100 @@ def test_head_is_answered_like_get_without_a_body(web, path) -> None:
 def test_head_changes_nothing(web) -> None:
     """What only POST does is refused."""
     assert web.ask("HEAD", "/crawls/books/handle").status_code == 405
+
+
+RED = re.compile(r'<span class="sign bad[^"]*">([^<]+)<')
+
+
+def test_crawls_in_trouble_come_first_and_say_why(web, filled, engine_of):
+    """Broken ones, then those that need a look, then the others by name, page by page."""
+    for name in ("z broken", "amber", "y well", "c well"):
+        with crawl_of(filled, name) as crawl:
+            crawl.register(parse={"tags": ["page"]})
+            if name in {"z broken", "amber"}:
+                crawl.failed("A")
+    with engine_of(filled).begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO runs (crawl_id, number, started_at, pages, failures) "
+            "SELECT c.id, n, '2026-03-01 07:34:41+00', CASE c.name WHEN 'amber' THEN 2 ELSE 0 END, "
+            "1 FROM crawls c CROSS JOIN generate_series(1, 12) AS n "
+            "WHERE c.name IN ('z broken', 'amber')"
+        )
+
+    shown = web.ask("GET", "/").text
+
+    names = re.findall(r'<th scope="row" class="id"><a [^>]*title="([^"]+)"', shown)
+    assert names[:2] == ["z broken", "amber"]
+    assert names.index("c well") < names.index("y well")
+    row = shown[shown.index('title="z broken"') : shown.index('title="amber"')]
+    why = "runs 3 to 12 did no page, since 2026-03-01 07:34:41Z: ValueError in parse"
+    assert why in row
+    assert RED.findall(row) == ["broken"]
+    assert row.count('class="red"') == 10
+    assert "run 12, 2026-03-01 07:34:41 UTC: 0 pages, 1 failure" in row
+    further = web.ask("GET", "/?after=amber").text
+    assert re.findall(r'<th scope="row" class="id"><a [^>]*title="([^"]+)"', further) == names[2:]
+    assert why in web.ask("GET", "/crawls/z%20broken").text
+
+
+def test_a_bar_and_its_number_are_of_what_the_run_has_to_do(web, filled, engine_of):
+    """What was fresh before, and what is gone, is apart; where nothing is to be done is no bar."""
+    page = "/crawls/shared"
+    with crawl_of(filled, "shared") as crawl:
+        crawl.register(parse={"tags": ["page"]})
+        for name in ("A", "B", "C"):
+            crawl.done(name)
+    with engine_of(filled).begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO runs (crawl_id, number, started_at) "
+            "SELECT id, 1, now() FROM crawls WHERE name = 'shared'"
+        )
+        connection.exec_driver_sql("UPDATE crawls SET run = 1 WHERE name = 'shared'")
+
+    nothing = web.ask("GET", page).text
+    assert "Nothing is to be done in this run, 3 fresh before." in " ".join(nothing.split())
+    assert '<svg class="shares"' not in nothing
+
+    with crawl_of(filled, "shared") as crawl:
+        crawl.register(parse={"tags": ["page"]})
+        crawl.work("D")
+    shown = " ".join(web.ask("GET", page).text.split())
+    assert "<strong>0%</strong> <span>0 of 1 in this run, 3 fresh before</span>" in shown
+    assert '<rect class="waiting" x="0.0" width="1000.0" height="10"/>' in shown
+    assert '<rect class="earlier"' not in shown
+
+
+def test_red_is_only_what_needs_a_person(web, filled, engine_of):
+    """Not workers of a paused crawl, nor the 404 of a robots.txt; a killed worker is a warning."""
+    page = "/crawls/calm"
+    with crawl_of(filled, "calm") as crawl:
+        crawl.register(parse={"tags": ["page"]})
+        crawl.done("A")
+    with engine_of(filled).begin() as connection:
+        connection.exec_driver_sql(
+            "INSERT INTO runs (crawl_id, number, started_at, statuses, pages) "
+            """SELECT id, 1, now() - interval '1 hour', '{"200": 1, "404": 1, "503": 1}', 1 """
+            "FROM crawls WHERE name = 'calm'"
+        )
+        connection.exec_driver_sql("UPDATE crawls SET run = 1 WHERE name = 'calm'")
+        connection.exec_driver_sql(
+            "INSERT INTO processes (kind, crawl_id, host, process_id, lease_until, stopped_at, "
+            "reason) SELECT 'worker', id, 'h', n, now(), now(), "
+            "CASE n WHEN 1 THEN 'paused' ELSE 'died' END "
+            "FROM crawls CROSS JOIN generate_series(1, 2) AS n WHERE name = 'calm'"
+        )
+        connection.exec_driver_sql(
+            "INSERT INTO workers (id, spider) SELECT p.id, 's' FROM processes p "
+            "JOIN crawls c ON c.id = p.crawl_id WHERE c.name = 'calm' AND p.host = 'h'"
+        )
+
+    for path in (page, f"{page}/workers", f"{page}/worklist"):
+        shown = web.ask("GET", path).text
+        assert RED.findall(shown) == []
+        if path != f"{page}/worklist":
+            assert '<span class="sign held">stopped</span>' in shown
+            assert '<span class="sign warn">died</span>' in shown
+    answers = " ".join(web.ask("GET", page).text.split())
+    assert '<span class="sign ">404</span>' in answers
+    assert '<span class="sign warn">503</span>' in answers
+    assert "<dt>answers, at least</dt>" in answers

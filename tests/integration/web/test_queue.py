@@ -459,6 +459,30 @@ def test_pages_of_the_queue_say_what_the_api_says(ask, database, ran) -> None:
     assert ask("GET", "/crawls/nope/queue", **page).status_code == 404
 
 
+def test_the_queue_says_which_crawls_are_broken_and_why(ask, database, ran) -> None:
+    """In the list and on the crawl's page; a crawl that has never run, and is paused, is well."""
+    page = {"headers": {"accept": "text/html"}}
+    steering.committed(database, steering.add, name="broken")
+    steering.committed(database, steering.add, name="resting", is_paused=True)
+    ran(
+        "INSERT INTO runs (crawl_id, number, started_at, error) "
+        "SELECT id, 1, '2026-03-01 07:34:41+00', 'OSError: no disk' FROM crawls "
+        "WHERE name = 'broken'"
+    )
+    why = "run 1 did no page, since 2026-03-01 07:34:41Z: OSError: no disk"
+
+    queue = ask("GET", "/queue", **page).text
+    of_crawl = ask("GET", "/crawls/broken/queue", **page).text
+
+    broken, resting = queue[: queue.index("resting")], queue[queue.index("resting") :]
+    for shown in (broken, of_crawl):
+        assert why in shown
+        assert '<span class="sign bad">broken</span>' in shown
+        assert 'class="red" x="-4"' in shown
+    assert '<span class="sign good quiet">well</span>' in resting
+    assert "not begun" in resting
+
+
 def test_what_is_sent_as_it_changes_is_what_the_pages_have(ask, graph, database) -> None:
     """The parts of the queue, of a crawl and of runners that move are those of their pages."""
     filled_queue.fill(database)
