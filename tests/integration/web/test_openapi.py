@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import warnings
@@ -88,6 +87,8 @@ def test_no_request_makes_an_error_of_the_server(server, mode):
         schema.config.update(base_url=server.url)
         found = [one.ok() for one in schema.get_all_operations()]
         operations = [one for one in found if one.path != ENDLESS]
+        if mode is GenerationMode.NEGATIVE:
+            operations = [one for one in operations if not takes_anything(one)]
         operations.sort(key=lambda one: ["get", "put", "patch", "post", "delete"].index(one.method))
         assert len(operations) > 40
         failed: list[str] = []
@@ -97,6 +98,15 @@ def test_no_request_makes_an_error_of_the_server(server, mode):
             except (Exception, BaseExceptionGroup) as error:
                 failed.append(f"{operation.label}: {error}")
     assert not failed, "\n\n".join(failed)
+
+
+def takes_anything(operation: Any) -> bool:
+    """Tell whether no request can be wrong: all that it has is text in its path, of any length."""
+    any_text = {"type", "title", "description", "minLength"}  # no part of a path is empty
+    return not (operation.query or operation.headers or list(operation.body)) and all(
+        schema["type"] == "string" and schema.keys() <= any_text
+        for schema in (one.definition["schema"] for one in operation.path_parameters)
+    )
 
 
 def tried(server: Server, operation: Any, mode: GenerationMode) -> None:
@@ -121,8 +131,7 @@ def tried(server: Server, operation: Any, mode: GenerationMode) -> None:
         extra = [negative_data_rejection] if is_read else []
         case.validate_response(answer, checks=CHECKS + extra)
 
-    with contextlib.suppress(hypothesis.errors.Unsatisfiable):
-        send()
+    send()
 
 
 def test_text_that_is_none_is_refused(server):
