@@ -43,7 +43,8 @@ _PATIENCE_AT_THE_END = 5.0  # seconds
 _LONGEST_JITTER = 0.05  # seconds before a transaction is done again
 _TRIES = 10  # of a blocking transaction that others' deadlocks end
 # A database is far away when even the quickest of the first transactions took so many seconds. Then
-# what else there is would wait behind claims and commits, and these behind it: one more connection.
+# upkeep, limits and notes of what is in flight would wait behind claims and commits, and these
+# behind them: there are more connections.
 _FAR = 0.01
 _FIRST = 10
 # In an outage, in seconds: at first, at last, and what nobody is woken from.
@@ -68,9 +69,9 @@ class Transactions:
         waits: str = CRAWL_WAITS,
         *,
         at_once: int = engines.POOL_SIZE,
-        one_more_when_far: bool = False,
+        more_when_far: int = 0,
     ) -> None:
-        """Use an engine with so many connections `at_once`, and one more of a database far away.
+        """Use an engine with so many connections `at_once`, and more of a database far away.
 
         `waits` is what people are told while the server is away.
         """
@@ -83,7 +84,8 @@ class Transactions:
         # Whoever waits for a connection waits here and not in the pool, which has a time-out.
         self._connections = at_once
         self._room = asyncio.Semaphore(at_once)
-        self._to_time = _FIRST if one_more_when_far else 0  # transactions
+        self._more_when_far = more_when_far
+        self._to_time = _FIRST if more_when_far else 0  # transactions
         self._quickest = math.inf  # of those timed, in seconds
         self.watchdog = WorkerWatchdog(engine, self._patience, waits)
         self._is_ending = False
@@ -263,12 +265,13 @@ class Transactions:
                     attempt.connected(connection)
                     began = time.monotonic()
                     answer = await connection.run_sync(function, *args, **kwargs)
-                    self._time(time.monotonic() - began)
-                    return answer
+                self._time(time.monotonic() - began)
             except (DBAPIError, TimeoutError):
                 if attempt.is_over:
                     raise DatabaseUnavailableError(self.watchdog.sentence(attempt)) from None
                 raise
+            else:
+                return answer
 
     def _time(self, seconds: float) -> None:
         """Take note of how long one of the first transactions took; the last says what is far."""
@@ -277,8 +280,9 @@ class Transactions:
         self._to_time -= 1
         self._quickest = min(self._quickest, seconds)
         if not self._to_time and self._quickest >= _FAR:
-            self._connections += 1
-            self._room.release()
+            self._connections += self._more_when_far
+            for _ in range(self._more_when_far):
+                self._room.release()
 
     def _pipelined(self) -> AbstractAsyncContextManager[AsyncConnection]:
         # Nothing runs on another server before `recover` has: the server itself skips it.

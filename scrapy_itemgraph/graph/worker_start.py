@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 Contents = TypeVar("Contents", bound=WorkerContents)
 
+_MORE_WHEN_FAR = 1  # connections in the pool
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStart:
@@ -105,8 +107,9 @@ class WorkerConnections:
             stack.push_async_callback(asyncio.to_thread, server.close)
             url = server.url
         idle = database.lease.total_seconds() / 2  # the beat gets its row in time
-        engine = engines.async_engine(url, pool_size=engines.POOL_SIZE + 1, longest_idle=idle)
-        transactions = Transactions(engine, database.patience, waits, one_more_when_far=True)
+        most = engines.POOL_SIZE + _MORE_WHEN_FAR
+        engine = engines.async_engine(url, pool_size=most, longest_idle=idle)
+        transactions = Transactions(engine, database.patience, waits, more_when_far=_MORE_WHEN_FAR)
         stack.push_async_callback(transactions.close)
         return cls(settings, transactions, server, stack)
 

@@ -216,15 +216,15 @@ def test_a_database_far_away_gets_one_more_connection(database, seconds, connect
 
     async def scenario(_):
         pool = engines.async_engine(database, pool_size=engines.POOL_SIZE + 1)
-        one = Transactions(pool, timedelta(seconds=LONG), one_more_when_far=True)
+        one = Transactions(pool, timedelta(seconds=LONG), more_when_far=1)
         for _ in range(10):
             await one.call(first)
-        await asyncio.gather(*[one.call(later) for _ in range(6)])
+        await asyncio.gather(*[one.call(later) for _ in range(8)])
         await one.use_one()
         await asyncio.gather(*[one.call(later) for _ in range(3)])
         await one.close()
 
     run(database, scenario)
 
-    assert max(most[:6]) == connections
-    assert most[6:] == [1, 1, 1]
+    assert max(most[:8]) == connections
+    assert most[8:] == [1, 1, 1]
