@@ -123,6 +123,7 @@ class Session:
         self._bell, self._waker = socket.socketpair()
         self._waker.setblocking(False)
         self._is_closing = False
+        self._is_hurried = False  # since the last beat began
         self._has_said = False  # that it has no heartbeat, since the last one
         self.has_session = True
         self.number = 0  # of the connections that were made
@@ -220,7 +221,7 @@ class Session:
 
     def hurry(self) -> None:
         """Have the keeper beat at once; from any thread."""
-        self._due = 0.0
+        self._is_hurried = True
         self.wake()
 
     def tell_all(self) -> None:
@@ -310,8 +311,8 @@ class Session:
         self._hear()
         has_asked = bool(self._asked_for)
         self._serve()
-        if self._keeper.is_due or time.monotonic() >= self._due:
-            has_asked = True
+        if self._is_hurried or self._keeper.is_due or time.monotonic() >= self._due:
+            has_asked, self._is_hurried = True, False
             with errors.translated(self.url):
                 self._keeper.beat(self)
             self._has_said = False

@@ -67,3 +67,39 @@ def test_news_that_come_with_an_answer_are_heard_at_once(shared_engine, when):
             await session.close()
 
     assert asyncio.run(heard())
+
+
+class HurriedKeeper(Keeper):
+    """Is hurried once more while it beats for the first time."""
+
+    beats = 0
+
+    def beat(self, session: Session) -> None:
+        """Be hurried, once, and tell the loop of the second beat."""
+        self.beats += 1
+        if self.beats == 1:
+            session.hurry()
+        else:
+            session.tell(session.subscribe("beats").tell)
+
+
+def test_a_beat_that_is_wanted_during_a_beat_follows_it(shared_engine):
+    """`hurry` in the middle of a heartbeat is not forgotten: the next one begins at once."""
+
+    async def beats() -> int:
+        keeper = HurriedKeeper(shared_engine)
+        watchdog = SimpleNamespace(watch=lambda _: None, forget=lambda _: None)
+        session = Session(
+            shared_engine.url, keeper, patience=timedelta(seconds=5), watchdog=watchdog
+        )
+        await session.start()
+        news = session.subscribe("beats")
+        await news.wait(0.0)
+        try:
+            session.hurry()
+            await news.wait(60.0)
+        finally:
+            await session.close()
+        return keeper.beats
+
+    assert asyncio.run(beats()) == 2
