@@ -55,15 +55,19 @@ def test_work_that_has_just_begun_has_no_rate_yet() -> None:
 
 
 def test_what_a_run_knows_stands_side_by_side() -> None:
-    """The parts fill the bar one after the other; those that are none are left out, but two."""
-    names = ("earlier", "running", "later", "gone", "refused", "given_up")
-    found = summaries.shares({**dict.fromkeys(names, 0), "done": 75, "waiting": 0, "failed": 25})
+    """Parts fill the bar one after the other; some are none; what waits after the end is apart."""
+    names = ("earlier", "running", "later", "retries", "gone", "refused", "given_up")
+    given = {**dict.fromkeys(names, 0), "done": 75, "waiting": 0, "failed": 25, "to_do": 100}
 
-    assert [(one.word, one.number, one.x, one.width) for one in found] == [
-        ("done", 75, 0.0, 750.0),
-        ("waiting", 0, 750.0, 0.0),
-        ("failed", 25, 750.0, 250.0),
+    assert [
+        (one.word, one.number, one.x, one.width) for one in summaries.shares(given, is_over=False)
+    ] == [("done", 75, 0.0, 750.0), ("waiting", 0, 750.0, 0.0), ("failed", 25, 750.0, 250.0)]
+    waiting = [
+        one
+        for one in summaries.shares({**given, "waiting": 50}, is_over=True)
+        if one.word == "waiting"
     ]
+    assert [(one.number, one.width) for one in waiting] == [(50, 0.0)]
 
 
 def test_workers_of_older_code_are_named() -> None:
