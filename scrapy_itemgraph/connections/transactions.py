@@ -42,9 +42,8 @@ T = TypeVar("T")
 _PATIENCE_AT_THE_END = 5.0  # seconds
 _LONGEST_JITTER = 0.05  # seconds before a transaction is done again
 _TRIES = 10  # of a blocking transaction that others' deadlocks end
-# A database is far away when even the quickest of the first transactions took so many seconds. Then
-# upkeep, limits and notes of what is in flight would wait behind claims and commits, and these
-# behind them: there are more connections.
+# A database is far away if the quickest of the first transactions took so many seconds. With two
+# connections claims, commits, upkeep and limits would wait for each other.
 _FAR = 0.01
 _FIRST = 10
 # In an outage, in seconds: at first, at last, and what nobody is woken from.
@@ -274,7 +273,7 @@ class Transactions:
                 return answer
 
     def _time(self, seconds: float) -> None:
-        """Take note of how long one of the first transactions took; the last says what is far."""
+        """Note how long a transaction took; allow more connections if the first were all slow."""
         if not self._to_time:
             return
         self._to_time -= 1

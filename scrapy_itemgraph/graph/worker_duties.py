@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.store.registry.duties import Duty, Round
 
 
-_LONGEST = 0.3  # seconds of duties in a round: they take a connection from claims and commits
+_LONGEST = 0.3  # seconds of duties in a round; claims and commits need the connection
 
 
 class WorkerDuties:
@@ -31,7 +31,7 @@ class WorkerDuties:
         self._timetable = duties.Timetable(duties.OF_WORKER)
 
     async def do_due(self) -> None:
-        """Do a step of each duty that is due, for a moment; the rest waits its turn."""
+        """Do steps of due duties for 0.3 s at most; the next round does the others first."""
         rounds: list[Round] = []
         first = time.monotonic()
         for duty in self._timetable.due(first):

@@ -136,7 +136,8 @@ class Limiter:
     def room(self, now: float, unbegun: int, claim_takes: float = 0.0) -> int:
         """Return how many more requests to claim; `unbegun` are in hand and have not started.
 
-        While a claim takes so many seconds, what has units is worked off by its latency.
+        A claim takes `claim_takes` seconds; a limit with units also has room for the requests that
+        end meanwhile, as its latency says.
         """
         if self.is_yielding or self.blocked_until - now > LOOKAHEAD:
             return 0

@@ -104,7 +104,8 @@ class Limiters:
     def rooms(self, unbegun: Mapping[Limiter, int], claim_takes: float = 0.0) -> dict[int, int]:
         """Return how many more requests the limits in hand have use for, by number.
 
-        `unbegun` counts the requests in hand that have not started; a claim takes so many seconds.
+        `unbegun` counts the requests in hand that have not started. A claim takes `claim_takes`
+        seconds.
         """
         now = time.monotonic()
         return {

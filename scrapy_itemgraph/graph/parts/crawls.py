@@ -55,8 +55,8 @@ class Crawls:
     def in_trouble_first(self, *, after: str = "", limit: int = 100) -> list[CrawlOverview]:
         """Return how crawls stand: broken ones, then those that need a look, then the others.
 
-        Each part by name, from behind the crawl `after`. Of the crawls that are looked at first by
-        `list`, a thousand may come first.
+        Each part is sorted by name and begins behind the crawl `after`. The health of the first
+        1,000 crawls of `list` is read; the others count as well.
         """
 
         def read(connection: Connection) -> list[CrawlOverview]:

@@ -167,6 +167,7 @@ def overview(
             next_due=due.get(row.id),
         )
         for row in rows
+        if row.id in healths  # not deleted just now
     ]
 
 

@@ -61,8 +61,8 @@ class Progress:
 
     `to_do` is what this run has to do, or has done: `done`, what `failed` in it, and while it is
     not over `waiting` but for disabled tasks, `running` and the `retries` among `later`. `share` is
-    the part of it that is done, 0 to 1; None where there is nothing to do. `led_to_known` of what
-    is done was done because its redirect led to a page that is known. While a worker runs: pieces
+    the part of it that is done, 0 to 1; None where there is nothing to do. `led_to_known` counts
+    the done pages whose redirect led to a known page. While a worker runs: pieces
     that ended and items that were scraped `_per_minute`, of the last five minutes; and
     `seconds_left`, None where less ends than is found.
     """

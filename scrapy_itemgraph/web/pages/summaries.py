@@ -77,7 +77,7 @@ class Share:
 def shares(progress: Mapping[str, Any], *, is_over: bool) -> list[Share]:
     """Return the parts of what a run knows, in the order of the bar; those that are none, not.
 
-    The bar is full where nothing is left to do: what waits after the end is the next run's.
+    The bar is full if nothing is left to do. The next run does what waits after the end.
     """
     whole = left = int(progress["to_do"])
     found, x = [], 0.0
