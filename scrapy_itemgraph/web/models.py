@@ -371,7 +371,7 @@ class LastRun(BaseModel):
 
 @of_record(overview.CrawlOverview)
 class Crawl(BaseModel):
-    """A crawl: its health, state and numbers, also by task, and what the last minute brought."""
+    """A crawl with its health, state and numbers, by task too, and the last minute's counts."""
 
     state: str
     run: Run | None

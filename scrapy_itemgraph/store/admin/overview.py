@@ -96,7 +96,7 @@ class TaskNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlOverview:
-    """A crawl: its health, state and numbers, also by task, and what the last full minute brought.
+    """A crawl with its health, state and numbers, by task too, and the last full minute's counts.
 
     `health` is red, amber or green, and `why` says why; `last_runs` are the last ten, the newest
     first. `estimated` names the numbers that are estimates, for they are above 100,000. `items` are

@@ -39,7 +39,7 @@ def _marked(found: Progress) -> dict[str, Any]:
 
 
 # What a run knows, as its progress names it: the word, and the state by which the worklist has it.
-# The bar has what the run has to do; beside it stands what nobody has to do in it.
+# The bar shows the pages that the run has to do. Other pages are counted beside the bar.
 _IN_BAR = {
     "done": ("done", ""),
     "running": ("running", "claimed"),

@@ -35,7 +35,7 @@ def did(crawl: Crawl, **numbers: int) -> None:
 
 
 def test_a_crawl_is_amber_while_failures_are_open(crawl):
-    """It says how many are open and names the last; refusals are none, nor what is handled."""
+    """It counts open failures and names the last; refusals and handled failures do not count."""
     did(crawl, pages=5, failures=2)
     crawl.failed("A")
     crawl.failed("B")

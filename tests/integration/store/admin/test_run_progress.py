@@ -33,7 +33,7 @@ def progress(crawl: Crawl) -> dict[str, Any]:
 
 
 def test_pages_that_nobody_has_to_do_are_not_in_the_share(crawl):
-    """Gone and refused ones, those of earlier runs, and what failed before this run."""
+    """Pages that are gone or refused, or that earlier runs did or failed, are not to do."""
     crawl.done("EARLIER")
     crawl.failed("BEFORE")
     crawl.age(days=1)
