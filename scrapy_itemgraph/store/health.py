@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from scrapy_itemgraph.model.crawl_states import STATE_EVENTS
 from scrapy_itemgraph.model.health import LAST_RUNS, MANY, MOST_LED, Facts, Health, RunFacts, judge
+from scrapy_itemgraph.postgres import engine
 from scrapy_itemgraph.store.sql_conditions import OPEN_FAILURES, STANDS
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class CrawlHealth:
 
 def of_each(connection: Connection, crawls: Sequence[int]) -> dict[int, CrawlHealth]:
     """Return the health of some crawls, by one statement."""
+    engine.hot_path(connection)
     given = {"crawls": list(crawls), "into_states": list(STATE_EVENTS), "runs": LAST_RUNS}
     rows = connection.execute(FACTS, {**given, "many": MANY, "most_led": MOST_LED + 1})
     found = {}
