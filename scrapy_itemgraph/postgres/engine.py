@@ -120,8 +120,10 @@ def async_engine(
     server: its locks must not outlast a callback that blocks the event loop, or a stopped process.
     """
     parsed = urls.normalised(url)
-    engine = AsyncEngine(parsed, pool_size=pool_size, max_overflow=0, **_engine_options(parsed))
+    options: dict[str, Any] = {**_engine_options(parsed), "pool_reset_on_return": None}
+    engine = AsyncEngine(parsed, pool_size=pool_size, max_overflow=0, **options)
     engine.longest_idle = longest_idle
+    sa.event.listen(engine.sync_engine, "reset", _roll_back_what_is_open)
     sa.event.listen(engine.sync_engine, "begin", partial(_begin_transaction, idle=longest_idle))
     _listen(engine.sync_engine, ServerClock(hears_always=True))
     sa.event.listen(engine.sync_engine, "connect", _begin_by_ourselves)
@@ -239,6 +241,19 @@ def _set_up_connection(clock: ServerClock, _: Any, record: sa.pool.ConnectionPoo
 def _begin_by_ourselves(dbapi_connection: Any, _: sa.pool.ConnectionPoolEntry) -> None:
     """Have psycopg begin no transaction: it would wait for the answer to that alone."""
     dbapi_connection.autocommit = True
+
+
+def _roll_back_what_is_open(
+    dbapi_connection: Any, _: sa.pool.ConnectionPoolEntry, state: sa.pool.PoolResetState
+) -> None:
+    """Roll back a connection that is given back, unless its transaction is over.
+
+    psycopg may yield to the loop even where it has nothing to send, and who is cancelled there
+    would find SQLAlchemy's error in the log.
+    """
+    status = dbapi_connection.info.transaction_status
+    if state.asyncio_safe and status != psycopg.pq.TransactionStatus.IDLE:
+        dbapi_connection.rollback()
 
 
 def _check_connection(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from support import graphs, oracle
@@ -19,6 +21,7 @@ from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import backend_activity, event_loop, pipelining
 from scrapy_itemgraph.postgres import engine as engines
+from scrapy_itemgraph.postgres.async_engine import AsyncEngine
 from scrapy_itemgraph.postgres.pipelining import transaction
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
@@ -339,6 +342,41 @@ def test_who_is_cancelled_at_any_turn_of_the_loop_gets_no_other_error(database, 
         return turns
 
     assert asyncio.run(main()) > 1
+
+
+@pytest.mark.parametrize("begun", [transaction, AsyncEngine.begin])
+def test_who_is_cancelled_where_psycopg_only_yields_logs_no_error(
+    database, begun, caplog, monkeypatch
+):
+    """Psycopg yields to a busy loop where it waits for nothing, such as a needless rollback."""
+    yields, cancelled_at = 0, 0
+
+    async def sleep(_):
+        nonlocal yields
+        yields += 1
+        if yields == cancelled_at:
+            asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    async def used(engine):
+        async with begun(engine) as connection:
+            await connection.run_sync(lambda c: c.execute(QUICK, {"number": 1}).scalar_one())
+
+    async def main():
+        nonlocal yields, cancelled_at
+        engine = engines.async_engine(database, pool_size=1)
+        while cancelled_at <= yields:
+            yields, cancelled_at = 0, cancelled_at + 1
+            using = asyncio.ensure_future(used(engine))
+            (ended,) = await asyncio.gather(using, return_exceptions=True)
+            assert ended is None or isinstance(ended, asyncio.CancelledError)
+        await engine.dispose()
+
+    monkeypatch.setattr(psycopg.waiting, "MAX_BUSY_TIME", 0, raising=False)
+    monkeypatch.setattr(psycopg.waiting, "sleep", sleep, raising=False)
+    asyncio.run(main())
+
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]
 
 
 def link(name):
