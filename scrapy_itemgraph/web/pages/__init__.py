@@ -1,7 +1,7 @@
 """The cockpit: pages for people, rendered on the server; each works without script, too.
 
 A module for each subject has its routes. `routes` says how pages answer, `rendering` makes HTML of
-what the graph says, `live` sends what moves, and `drawing`, `plots` and `trees` lay things out.
+what the graph says, `live` sends what moves, and `plots` and `trees` lay things out.
 """
 
 from __future__ import annotations

@@ -11,24 +11,22 @@ from starlette.responses import Response
 
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model import item_names
+from scrapy_itemgraph.store.admin.neighbours import Neighbour
 from scrapy_itemgraph.web.access import Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages import blobs, drawing, links
-from scrapy_itemgraph.web.pages.rendering import page, short, title
+from scrapy_itemgraph.web.pages import blobs
+from scrapy_itemgraph.web.pages.rendering import page
 from scrapy_itemgraph.web.pages.routes import ItemName, PageRoute
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection
 
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
-    from scrapy_itemgraph.store.admin.neighbours import Neighbours
 
 router = APIRouter(route_class=PageRoute)
 
-_NAME = 30  # characters of a name in a drawing
 _MOST_MADE = 12
-_MOST_ALIASES = 4
 _GENERATIONS = 4
 _MOST_FAILURES = 3  # of an item that stand at the top of its page
 
@@ -53,14 +51,15 @@ def item(request: Request, visitor: Reader, graph: CrawlGraph, name: ItemName) -
         shown=item_names.label_of(found.id, url, method),
         aliases=_other_names(found),
         url=url,
-        maker=near.created_by,
+        makers=_makers(graph, found),
+        near=near,
         results=results,
         why={one.task: one.reasons for one in graph.explain(found.id)},
         failed=failed,
         failures=[graph.failures.get(one) for one in list(failed.values())[:_MOST_FAILURES]],
         attempts=graph.lookup.attempts(found.id, 20),
-        graph=_drawn(graph, found, near, root),
-        dependencies=_dependencies(graph, {one.task: one.state for one in results}, root),
+        states={one.task: one.state for one in results},
+        needs=_needs(graph, {one.task for one in results}),
         blobs=blobs.listed(graph, found.id, root),
     )
 
@@ -95,53 +94,25 @@ def _other_names(item: ItemSnapshot) -> list[str]:
     )
 
 
-def _drawn(graph: ItemGraph, item: ItemSnapshot, near: Neighbours, root: str) -> drawing.Drawing:
-    """Draw where an item comes from, what it is also called, and what it made."""
-
-    def node(name: str, shown: str, style: str = "", *lines: str) -> drawing.Node:
-        href = root + links.of_crawl(graph.crawl, "item", id=name)
-        return drawing.Node(name, short(shown, _NAME), lines, href, style, title(shown))
-
-    tags = ", ".join(short(tag, 20) for tag in item.tags) or "no tags"
-    nodes = [node(item.id, item_names.label(item.id, item.data), "here", tags)]
-    edges = []
-    child, maker = item.id, None if near.created_by is None else near.created_by.item
+def _makers(graph: ItemGraph, item: ItemSnapshot) -> list[Neighbour]:
+    """Return the items that led to an item: the one that made it last, before it that one's own."""
+    found: list[Neighbour] = []
+    name = item.created_by
     for _ in range(_GENERATIONS):
-        if maker is None or any(one.key == maker for one in nodes):
+        above = graph.get(name) if name else None
+        if above is None or above.id in {item.id, *(one.item for one in found)}:
             break
-        above = graph.get(maker)
-        nodes.insert(0, node(maker, item_names.label(maker, above.data if above else None)))
-        edges.append(drawing.Edge(maker, child))
-        child, maker = maker, above.created_by if above else None
-    for one in near.created:
-        if all(one.item != known.key for known in nodes):
-            nodes.append(node(one.item, item_names.label_of(one.item, one.url, one.method)))
-        edges.append(drawing.Edge(item.id, one.item))
-    if near.has_more:
-        nodes.append(drawing.Node("", "… and more"))
-        edges.append(drawing.Edge(item.id, ""))
-    for name in _other_names(item)[:_MOST_ALIASES]:
-        nodes.append(
-            drawing.Node(f"alias {name}", short(name, _NAME), ("another name",), style="off")
-        )
-        edges.append(drawing.Edge(f"alias {name}", item.id, style="merged"))
-    return drawing.drawn(nodes, edges, from_top=True)
+        found.insert(0, Neighbour(above.id, *item_names.page_of(above.data)))
+        name = above.created_by
+    return found
 
 
-def _dependencies(graph: ItemGraph, states: Mapping[str, str], root: str) -> drawing.Drawing | None:
-    """Draw how the tasks of an item depend on each other, with the state of each; None: not."""
-    edges = [
-        drawing.Edge(need, task.name)
-        for task in (graph.tasks.declared() if len(states) > 1 else ())
-        if task.name in states
-        for need in task.depends_on
-        if need in states
-    ]
-    drawn = {name for edge in edges for name in (edge.start, edge.end)}
-    href = root + links.of_crawl(graph.crawl, "tasks")
-    nodes = [
-        drawing.Node(name, short(name, _NAME), (state,), href, "", title(f"{name}: {state}"))
-        for name, state in states.items()
-        if name in drawn
-    ]
-    return drawing.drawn(nodes, edges) if edges else None
+def _needs(graph: ItemGraph, tasks: Collection[str]) -> dict[str, list[str]]:
+    """Return which of an item's tasks each of them needs."""
+    if len(tasks) < 2:  # noqa: PLR2004 - one needs no other
+        return {}
+    return {
+        task.name: [need for need in task.depends_on if need in tasks]
+        for task in graph.tasks.declared()
+        if task.name in tasks
+    }

@@ -10,23 +10,17 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from starlette.responses import Response
 
-from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.web.access import Operator, Reader
 from scrapy_itemgraph.web.graphs import CrawlGraph
-from scrapy_itemgraph.web.pages import drawing, links, messages
+from scrapy_itemgraph.web.pages import links, messages
 from scrapy_itemgraph.web.pages.rendering import page, short
 from scrapy_itemgraph.web.pages.routes import Fields, PageRoute, back_to
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from scrapy_itemgraph.graph import ItemGraph
     from scrapy_itemgraph.store.admin.status import TaskState
 
 router = APIRouter(route_class=PageRoute)
-
-_NAME = 34  # characters of a name in a drawing
-_MOST_DRAWN = 60
 
 
 @router.get("/crawls/{crawl:segment}/tasks", name="tasks")
@@ -41,7 +35,6 @@ def tasks(request: Request, visitor: Reader, graph: CrawlGraph) -> HTMLResponse:
         tab="tasks",
         tasks=[{**one._asdict(), "is_stopped": _is_stopped(one)} for one in found],
         rates=_rates(graph),
-        graph=_drawn(found, request.scope.get("root_path", "").rstrip("/"), graph.crawl),
     )
 
 
@@ -72,38 +65,6 @@ def _rates(graph: ItemGraph) -> dict[str, Rate]:
 
 def _is_stopped(task: TaskState) -> bool:
     return task.max_failures is not None and task.failures >= task.max_failures
-
-
-def _drawn(tasks: Sequence[TaskState], root: str, crawl: str) -> drawing.Drawing:
-    shown = tasks[:_MOST_DRAWN]
-    calling: dict[str, list[str]] = defaultdict(list)
-    for task in shown:
-        for tag in task.tags:
-            calling[tag].append(task.name)
-    nodes = []
-    for task in shown:
-        lines = [f"{counts.shown(task.waiting)} waiting, {counts.shown(task.fresh)} fresh"]
-        if task.failed:
-            lines.append(f"✕ {counts.shown(task.failed)} failed")
-        if task.gone:
-            lines.append(f"{counts.shown(task.gone)} gone")
-        if task.skipped or task.stashed or task.left:
-            aside = counts.total([task.skipped, task.stashed, task.left])
-            lines.append(f"{counts.shown(aside)} set aside")
-        if not task.is_enabled:
-            lines.append("▲ disabled")
-        nodes.append(
-            drawing.Node(
-                task.name,
-                short(task.name, _NAME),
-                tuple(lines),
-                href=root + links.of_crawl(crawl, "worklist", task=task.name),
-                style="" if task.is_enabled and task.is_registered else "off",
-                hint=f"{short(task.name)}: its outstanding work",
-            )
-        )
-    edges = [drawing.Edge(need, task.name) for task in shown for need in task.depends_on]
-    return drawing.drawn(nodes, edges)
 
 
 @router.post("/crawls/{crawl:segment}/enable", name="enable")

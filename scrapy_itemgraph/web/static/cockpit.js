@@ -29,13 +29,6 @@
 
   one(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 
-  // A drawing that is wider than its room begins at the item that the page is about.
-  for (const here of all(".drawing .node.here")) {
-    const room = here.closest(".drawing");
-    const [inner, outer] = [here.getBoundingClientRect(), room.getBoundingClientRect()];
-    room.scrollLeft += inner.left + inner.width / 2 - (outer.left + outer.width / 2);
-  }
-
   // Times grow older while a page is read.
   const units = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
   const period = (seconds) => {
