@@ -56,4 +56,4 @@ class WorkerReads:
 
     async def summary(self) -> status.Summary:
         """Count the crawl for a log line."""
-        return await self._call(status.summary, self._crawl_id)
+        return await self._call(status.summary, self._crawl_id, hot=True)

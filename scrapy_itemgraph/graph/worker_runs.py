@@ -89,7 +89,7 @@ class WorkerRuns:
 
     async def mark_started(self) -> None:
         """Note that `start()` came to its end; until then no worker finishes the run."""
-        await self._call(workers.mark_started, self._own.id)
+        await self._call(workers.mark_started, self._own.id, hot=True)
         self.is_start_told = True
 
     async def finish(self) -> bool:
@@ -99,7 +99,7 @@ class WorkerRuns:
         now: look again.
         """
         if not self._job.is_steered:
-            await self._call(runs.finish, self._crawl_id, self.number)
+            await self._call(runs.finish, self._crawl_id, self.number, hot=True)
             return True
 
         def finish(connection: Connection) -> bool:
