@@ -95,7 +95,7 @@ def _other_names(item: ItemSnapshot) -> list[str]:
 
 
 def _makers(graph: ItemGraph, item: ItemSnapshot) -> list[Neighbour]:
-    """Return the items that led to an item: the one that made it last, before it that one's own."""
+    """Return up to `_GENERATIONS` items that led to an item, its own maker last."""
     found: list[Neighbour] = []
     name = item.created_by
     for _ in range(_GENERATIONS):
@@ -108,7 +108,7 @@ def _makers(graph: ItemGraph, item: ItemSnapshot) -> list[Neighbour]:
 
 
 def _needs(graph: ItemGraph, tasks: Collection[str]) -> dict[str, list[str]]:
-    """Return which of an item's tasks each of them needs."""
+    """Return the names of the tasks that each of an item's tasks needs, by its own name."""
     if len(tasks) < 2:  # noqa: PLR2004 - one needs no other
         return {}
     return {

@@ -57,11 +57,9 @@ class NoWorkLeft:
         is_idle = self.start.has_ended and active.is_quiet and is_dry()
         if not is_idle or active.is_over or active.is_stopping:
             return poll
-        has_learned, remaining = await asyncio.gather(
-            self.graph.callbacks.learn(), self.graph.run.remaining()
-        )
-        if has_learned or not is_dry():
+        if await self.graph.callbacks.learn() or not is_dry():
             return None
+        remaining = await self.graph.run.remaining()
         if found_at is None and not (self.has_said_idle or remaining.has_some):
             self.has_said_idle = True
             await self._say_why_idle()

@@ -468,6 +468,24 @@ def test_what_one_did_oneself_is_no_news(page, shop) -> None:
     expect(page.get_by_text("There is something new")).to_be_hidden()
 
 
+def test_long_names_of_neighbours_fit_on_a_phone(page, shop) -> None:
+    """An item that made items with long names is not wider than 390 pixels."""
+    names = [f"REQ:{'abcdef0123456789' * 3}{n}" for n in range(9)]
+    with ItemGraph.open(shop, "shop") as graph:
+        graph.apply([CreateItem(id=name) for name in names])
+        engine = engines.sync_engine(shop)
+        with engine.begin() as connection:
+            connection.exec_driver_sql(
+                "UPDATE items SET created_by = 'SKU:T1001' WHERE name LIKE 'REQ:%%'"
+            )
+        engine.dispose()
+    page.set_viewport_size({"width": 390, "height": 800})
+    for name in ("SKU:T1001", names[0]):
+        page.goto(f"/crawls/shop/item?id={name}")
+        expect(page.locator(".neighbours")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
 def test_a_phone_shows_every_page_without_scrolling_sideways(page) -> None:
     """At 390 pixels neither a page nor a table in it is wider than the screen; all is opened."""
     page.set_viewport_size({"width": 390, "height": 800})
