@@ -62,6 +62,7 @@ def test_the_host_where_the_run_ends_writes_the_whole_feed(project, other, site)
     until(lambda: queued.running(project).get("s:cat=a") not in {None, process}, other.log)
     site.may_answer.set()
     until(lambda: project.rows("SELECT state FROM crawls") == [("finished",)], other.log)
+    until(lambda: not queued.running(project), other.log)  # the last process writes, and ends
     queued.end(other, second)
 
     assert pages(other.directory / csv) == EVERY

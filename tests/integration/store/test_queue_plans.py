@@ -183,7 +183,7 @@ def test_the_health_of_crawls_reads_few_rows(filled):
         found = health.of_each(filled, numbers)
 
     assert [len(one.runs) for one in found.values()] == [10] * 4
-    assert {one.name for one in explained} == {"health.FACTS"}
+    assert {one.name for one in explained} == {"engine.HOT_PATH", "health.FACTS"}
     assert too_many(explained) == {}
 
 

@@ -112,7 +112,7 @@ def test_a_list_has_the_health_of_each_by_one_statement(connection):
 
     listed = crawl_lists.listed(connection)
 
-    assert len(sent) == 2
+    assert len(sent) == 3  # the crawls, settings of the planner, their health
     assert {one.crawl: one.health for one in listed if one.health is not Health.GREEN} == {
         "crawl 7": "amber"
     }
