@@ -367,9 +367,11 @@ def _handle(call: Call, graph: ItemGraph, which: FailureFilters) -> None:
 
 
 def _handled(count: int, *, retry: bool) -> str:
+    if not count:
+        return "0 handled: none of these is open"
     they = "it" if count == 1 else "they"
     then = f"{they} may run again" if retry else f"{they} stay{'s' if count == 1 else ''} held"
-    return f"{count:,} handled{f'; {then}' if count else ''}"
+    return f"{count:,} handled; {then}"
 
 
 @command(_NUMBERS)

@@ -48,7 +48,6 @@ SIGNS = {
     "needs a look": "warn",
     "broken": "bad",
     **dict.fromkeys(("fresh", "ok", "sent", "no open failure", "done"), "good"),
-    **dict.fromkeys(("finished", "completed"), "over"),
     **dict.fromkeys(("runs", "running", "sweeping"), "live"),
     **dict.fromkeys(("paused", "aborted", "cancelled", "stopped", "ended", "disabled"), "held"),
     **dict.fromkeys(("gone", "refused", "skipped", "stashed", "left"), "held"),
