@@ -15,6 +15,7 @@ from scrapy_itemgraph.commands.call import item_graph
 from scrapy_itemgraph.commands.command import Argument, command
 from scrapy_itemgraph.exceptions import ItemGraphError, OperationError
 from scrapy_itemgraph.model import counts, input_checks, item_names, operations
+from scrapy_itemgraph.tools import wording
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -166,9 +167,11 @@ def add(call: Call) -> None:
     with call.graph(may_create=True) as graph:
         is_new = graph.crawl not in graph.crawls.names()
         document = graph.add(created)
+        known = {tag for tags in graph.tasks.tags().values() for tag in tags}
         if is_new:
             call.note(f"scrapy itemgraph: made the crawl {printing.clean(graph.crawl)!r}")
-    call.write(document, _added_lines(document, str(created.id)))
+    near = filter(None, (wording.near_miss(tag, known) for tag in created.tags))
+    call.write(document, _added_lines(document, str(created.id), next(near, None)))
 
 
 def _add_many(call: Call) -> None:
@@ -207,7 +210,7 @@ def _created(given: Namespace) -> operations.CreateItem:
     )
 
 
-def _added_lines(document: dict[str, Any], name: str) -> Iterator[str]:
+def _added_lines(document: dict[str, Any], name: str, near: str | None) -> Iterator[str]:
     shown = printing.clean(document["id"])
     if not document["created"]:
         known = "" if document["id"] == name else f" as an alias of {shown}"
@@ -217,7 +220,8 @@ def _added_lines(document: dict[str, Any], name: str) -> Iterator[str]:
     if document["tasks"]:
         yield f"its tasks: {', '.join(document['tasks'])}"
     else:
-        yield "no task that is known yet is called for by its tags"
+        hint = "" if near is None else f"; did you mean {near!r}?"
+        yield f"no task that is known yet is called for by its tags{hint}"
 
 
 @command(ID, Argument("--keep-name", action="store_true", help="leave its names taken, for ever"))

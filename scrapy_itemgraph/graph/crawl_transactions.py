@@ -8,12 +8,15 @@ from scrapy_itemgraph.connections.transactions import BlockingTransactions
 from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.graph import alike_pages
 from scrapy_itemgraph.model import page_names
+from scrapy_itemgraph.model.tasks import is_callback_tag
+from scrapy_itemgraph.postgres.engine import hot_path
 from scrapy_itemgraph.store import items as stored_items
 from scrapy_itemgraph.store import page_search
+from scrapy_itemgraph.store import tags as stored_tags
 from scrapy_itemgraph.store.admin import status
 from scrapy_itemgraph.store.registry import crawls
 from scrapy_itemgraph.store.registry import tasks as stored_tasks
-from scrapy_itemgraph.tools.wording import closest
+from scrapy_itemgraph.tools.wording import closest, near_miss
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +97,17 @@ class CrawlTransactions(BlockingTransactions):
             return self.of_crawl(function)
         return self.of_task(task, lambda connection, crawl, _: function(connection, crawl))
 
+    def check_tag(self, tag: str | None) -> None:
+        """Refuse a tag that is misspelt; one that resembles none is fine, as tags are free.
+
+        Raises:
+            NotFoundError: there is no such crawl, or no item has the tag, no task is called for by
+                it, and there is one much like it.
+
+        """
+        if tag is not None:
+            self.of_crawl(_check_tag, tag)
+
 
 def _only_crawl(connection: Connection) -> str:
     names = status.crawls(connection)
@@ -138,6 +152,19 @@ def item_of(connection: Connection, crawl_id: int, name: str) -> page_search.Fou
     if len(found) > 1:
         raise alike_pages.error(connection, crawl_id, found, name)
     return found[0]
+
+
+def _check_tag(connection: Connection, crawl_id: int, tag: str) -> None:
+    hot_path(connection)
+    if stored_tags.is_there(connection, crawl_id, tag):
+        return
+    known = {one for task in stored_tasks.known_tasks(connection, crawl_id) for one in task.tags}
+    if tag in known:
+        return
+    known.update(stored_tags.names(connection, crawl_id))
+    near = near_miss(tag, (one for one in known if not is_callback_tag(one)))
+    if near is not None:
+        raise NotFoundError(f"no item has the tag {tag!r}; did you mean {near!r}?")
 
 
 def _not_there(connection: Connection, crawl_id: int, name: str) -> NotFoundError:

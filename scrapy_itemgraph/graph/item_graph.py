@@ -338,9 +338,11 @@ class ItemGraph:
 
         Raises:
             OperationError: there is no such state.
-            NotFoundError: there is no such task, or no item `after`.
+            NotFoundError: there is no such task, no item `after`, or the tag is misspelt.
 
         """
+        if after is None:
+            self._transactions.check_tag(tag)
         number = None if task is None else self._transactions.of_task(task, _number)
         wanted = item_pages.Wanted(tag, state, since, number)
         reached = None if after is None else self._transactions.of_item(after, _number)
@@ -381,7 +383,12 @@ class ItemGraph:
         """Return outstanding work that nobody has claimed, never-run work first.
 
         With `tag` only work of items that have the tag, for tasks that it calls for.
+
+        Raises:
+            NotFoundError: there is no such task, or the tag is misspelt.
+
         """
+        self._transactions.check_tag(tag)
         read = partial(outstanding.worklist, task=task, tag=tag, limit=limit)
         return self._transactions.of_known(task, read)
 

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_NEAR = 0.75  # of 1: how much a misspelt word resembles what was meant: 'pgae' is 'page'
+
+
 def one_line(value: Any) -> str:
     """Return a value's text as it may stand in one line of a log or a terminal.
 
@@ -55,3 +58,8 @@ def closest(word: str, known: Iterable[str]) -> str:
     """Return a hint such as `; did you mean 'category'?`, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def near_miss(word: str, known: Iterable[str]) -> str | None:
+    """Return the word that is meant if this one is misspelt; None: it resembles none of them."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=_NEAR)), None)

@@ -61,9 +61,10 @@ class Costs:
         """Return what `tasks.expire` has fetched; it looks at pages until a thousand have results.
 
         Raises:
-            NotFoundError: there is no such task.
+            NotFoundError: there is no such task, or the tag is misspelt.
 
         """
+        self._transactions.check_tag(tag)
         pages = 0
         following: int | None = 0
         while following is not None and pages < costs.MANY:

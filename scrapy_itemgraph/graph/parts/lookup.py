@@ -47,7 +47,13 @@ class Lookup:
         Without a state it is outstanding work that nobody has claimed, in the order of its turn.
         With `tag` that of items which have it, for tasks that it calls for, claimed and held work
         left out. `after` is that of the page before.
+
+        Raises:
+            NotFoundError: there is no such task, or the tag is misspelt.
+
         """
+        if after is None:
+            self._transactions.check_tag(tag)
 
         def page(connection: Connection, crawl_id: int, task_id: int | None) -> work_pages.WorkPage:
             return work_pages.page(
@@ -134,9 +140,11 @@ class Lookup:
 
         Raises:
             OperationError: there is no such state.
-            NotFoundError: there is no such task.
+            NotFoundError: there is no such task, or the tag is misspelt.
 
         """
+        if not after:
+            self._transactions.check_tag(tag)
 
         def read(connection: Connection, crawl_id: int, number: int | None) -> item_pages.ItemPage:
             return item_pages.page(

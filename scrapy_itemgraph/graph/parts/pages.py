@@ -74,9 +74,11 @@ class Pages:
 
         Raises:
             OperationError: the part is empty, which every page has.
+            NotFoundError: the tag is misspelt.
 
         """
         _check_part(part)
+        self._transactions.check_tag(tag)
         return self._go_through(
             partial(_set_aside_some, hold=Hold(hold), part=part, tag=tag), reached
         )

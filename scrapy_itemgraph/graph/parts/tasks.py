@@ -57,9 +57,10 @@ class Tasks:
         calls `reached(results)` after each: what is made meanwhile may be left out.
 
         Raises:
-            NotFoundError: there is no such task.
+            NotFoundError: there is no such task, or the tag is misspelt.
 
         """
+        self._transactions.check_tag(tag)
         expired = 0
         following: int | None = 0
         while following is not None:

@@ -20,18 +20,17 @@ logger = logs.logger(__name__)
 TTL = "itemgraph_ttl"
 """The key of a request's meta that says for how long its result is fresh."""
 
-_MOST_UNKNOWN_TAGS = 20
+_MOST_TAGS = 1000  # names of tags that are looked at; a spider with more draws them up
 
 
 class Checks:
-    """Knows a spider's tasks and tags; says once what nothing is called for by."""
+    """Knows a spider's tasks and tags; says once which tags are perhaps misspelt."""
 
     def __init__(self, tasks: Mapping[str, Task], callbacks: Collection[str]) -> None:
         self._tasks = tasks
         self._callbacks = callbacks
         self._known_tags = {tag for task in tasks.values() for tag in task.tags}
-        self._unknown_tags: set[str] = set()
-        self._are_more_tags_unknown = False
+        self._other_tags: set[str] = set()
 
     def checked(self, operation: Operation, execution: Execution | None, where: str) -> Operation:
         """Return `operation` as it can be stored, or raise an OperationError that says why not."""
@@ -44,34 +43,30 @@ class Checks:
         if execution is None or execution.claim is None:
             _check_names(operation, where)
         if isinstance(operation, CreateItem):
-            for tag in operation.tags:
-                self._check_tag(tag, where)
+            self._check_tags([*operation.tags], operation.id, where)
         elif isinstance(operation, operations.AddTag):
-            self._check_tag(operation.tag, where)
+            self._check_tags([operation.tag], operation.id, where)
         return operation
 
-    def _check_tag(self, tag: str, where: str) -> None:
-        if tag in self._known_tags or tag in self._unknown_tags:
-            return
-        if len(self._unknown_tags) == _MOST_UNKNOWN_TAGS:
-            if not self._are_more_tags_unknown:
-                self._are_more_tags_unknown = True
+    def _check_tags(self, tags: Collection[str], item: str | None, where: str) -> None:
+        """Warn of each tag, once, that calls for no task and may be one that does, misspelt."""
+        for tag in tags:
+            if tag in self._known_tags or tag in self._other_tags:
+                continue
+            if len(self._other_tags) == _MOST_TAGS:
+                return
+            self._other_tags.add(tag)
+            near = wording.near_miss(tag, self._known_tags)
+            if near is not None and near not in tags:
+                of = "" if item is None else f" of the item {wording.one_line(item)}"
                 logger.warning(
-                    "There are more tags than these %d that no task of the spider is called for "
-                    "by; they are not named",
-                    _MOST_UNKNOWN_TAGS,
-                    extra={"action": "unknown_tag"},
+                    "%s: no task of the spider is called for by the tag %r%s; did you mean %r?",
+                    where,
+                    tag,
+                    of,
+                    near,
+                    extra={"action": "unknown_tag", "tag": tag},
                 )
-            return
-        hint = wording.closest(tag, self._known_tags)
-        self._unknown_tags.add(tag)
-        logger.warning(
-            "%s: no task of the spider is called for by the tag %r%s",
-            where,
-            tag,
-            hint,
-            extra={"action": "unknown_tag", "tag": tag},
-        )
 
 
 def check_ttl(meta: Mapping[str, Any], where: str, *, is_start: bool = False) -> None:

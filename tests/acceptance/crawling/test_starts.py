@@ -351,19 +351,28 @@ def test_waiting_for_what_falls_due(run, project):
     assert project.outcomes()["PAGE"][:2] == ["ok"] * 2
 
 
-def test_an_unknown_tag_is_warned_of_once(project):
-    """A tag that calls for no task is a warning with the nearest known one, up to twenty times."""
-    seeds = """from [seed("A", tags=["pgae"]), seed("B", tags=["pgae"])]
+def test_a_misspelt_tag_is_warned_of_once(project):
+    """One WARNING names who yielded the item and what was meant; other tags are free."""
+    seeds = """from [seed("A", tags=["pgae"]), seed("B", tags=["pgae"]), seed("PAGE")]
         for n in range(50):
-            yield seed(f"BRAND:{n}", tags=[f"brand-{n % 25}"])"""
-    project.write(SPIDER.replace('seed("PAGE")', seeds))
+            yield seed(f"BRAND:{n}", tags=["page", "pages", f"brand-{n}"])"""
+    made = 'yield CreateItem(f"MADE:{item.id}", tags=["paeg"]); yield scrapy.Request'
+    project.write(
+        SPIDER.replace('seed("PAGE")', seeds).replace("yield scrapy.Request", made), settings=""
+    )
 
     run = project.crawl()
 
     assert run.code == 0
-    assert run.log.count("'pgae'; did you mean 'page'?") == 1
-    assert run.log.count("no task of the spider is called for by the tag") == 20
-    assert run.log.count("There are more tags than these 20") == 1
+    said = [line.partition("WARNING: ")[2] for line in run.log.splitlines() if "by the tag" in line]
+    seeded, yielded = said
+    assert seeded == (
+        "spider s, seeds: no task of the spider is called for by the tag 'pgae' of the item A; "
+        "did you mean 'page'?"
+    )
+    assert yielded.startswith("spider s, task parse_page, item ")
+    assert "by the tag 'paeg' of the item MADE:" in yielded
+    assert yielded.endswith("; did you mean 'page'?")
 
 
 MISSPELT = """

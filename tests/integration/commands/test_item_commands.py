@@ -220,6 +220,36 @@ def test_expire_many(scrapy, crawl, monkeypatch):
     assert scrapy("expire", "--task", "parze").code == 1
 
 
+def test_a_misspelt_tag_is_refused(scrapy, crawl):
+    """Commands name the tag that was meant, also one that is no task's; other tags are free."""
+    crawl.done("A", tags=["page", "bargain"])
+
+    for words in (["expire"], ["items"], ["pages", "skip"], ["pages", "stash"]):
+        of_task = scrapy(*words, "--tag", "paeg")
+        free = scrapy(*words, "--tag", "bargian")
+        assert (of_task.code, of_task.out, free.code, free.out) == (1, "", 1, "")
+        assert "no item has the tag 'paeg'; did you mean 'page'?" in of_task.err
+        assert "no item has the tag 'bargian'; did you mean 'bargain'?" in free.err
+        assert scrapy(*words, "--tag", "sold").code == 0
+    assert crawl.state("A") == "fresh"
+
+
+def test_an_item_with_a_misspelt_tag_is_added_with_a_hint(scrapy, crawl):
+    """The item is added as it is, and the line that it has no task names the tag that has one."""
+    crawl.register(**TASKS)
+
+    assert scrapy("add", "A", "--tag", "paeg").out == (
+        "added A\nno task that is known yet is called for by its tags; did you mean 'page'?\n"
+    )
+
+
+def test_a_tag_of_a_task_without_items_is_none_that_is_misspelt(scrapy, crawl):
+    """It is the crawl's, though no item has it yet and another one is much like it."""
+    crawl.item("A", tags=["pages"])
+
+    assert scrapy("items", "--tag", "page").out == "no item is there\n"
+
+
 def test_items_that_cannot_be_expired_are_left_out(scrapy, crawl, monkeypatch):
     """One that is deleted meanwhile, or has lost its name, does not keep the others from it."""
     for name in "ABC":

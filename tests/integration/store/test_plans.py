@@ -46,6 +46,7 @@ from scrapy_itemgraph.store import (
     page_search,
 )
 from scrapy_itemgraph.store import queues as slot_queues
+from scrapy_itemgraph.store import tags as stored_tags
 from scrapy_itemgraph.store.admin import (
     activity,
     counting,
@@ -98,6 +99,13 @@ def to_be_expired(step: sa.Connection, crawl: Filled, *, tag: str | None) -> Non
     expirable.look(step, crawl.id, task="parse", tag=tag, after=crawl.item_at(0.3))
 
 
+def tags(step: sa.Connection, crawl: Filled) -> None:
+    """Look for a tag that no item has, and for those that there are."""
+    engines.hot_path(step)
+    stored_tags.is_there(step, crawl.id, "none")
+    stored_tags.names(step, crawl.id)
+
+
 def work(step: sa.Connection, crawl: Filled, state: str | None, slot: str | None = None) -> Any:
     """Read the first page of work in a state."""
     none: Any = dict.fromkeys(("task", "task_id", "tag", "after"))
@@ -107,6 +115,7 @@ def work(step: sa.Connection, crawl: Filled, state: str | None, slot: str | None
 REPORTS: dict[str, Callable[[sa.Connection, Filled], Any]] = {
     "status": lambda step, crawl: status.status(step, crawl.id),
     "the lines of a run": lambda step, crawl: status.summary(step, crawl.id),
+    "tags": tags,
     "worklist": lambda step, crawl: outstanding.worklist(step, crawl.id, task=None, limit=100),
     "worklist of a task": lambda step, crawl: outstanding.worklist(
         step, crawl.id, task="later", limit=100

@@ -114,6 +114,9 @@ def test_results_are_expired_over_http(web, filled):
 
     assert ask().status_code == ask(all=True, tag="page").status_code == 422
     assert ask(task="pars").json()["detail"].endswith("did you mean 'parse'?")
+    misspelt = ask(tag="paeg")
+    assert misspelt.status_code == ask(tag="paeg", dry_run=True).status_code == 404
+    assert misspelt.json()["detail"] == "no item has the tag 'paeg'; did you mean 'page'?"
     assert ask(task="parse", tag="nothing").json() == {
         "task": "parse",
         "tag": "nothing",

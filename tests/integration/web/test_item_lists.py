@@ -54,6 +54,15 @@ def test_items_over_http(web):
     assert web.ask("GET", f"{API}/items?since=soon").status_code == 422
 
 
+def test_a_misspelt_tag_is_not_found_over_http(web):
+    """Lists of items and of work name the tag that was meant; other tags are free."""
+    for path in ("items?tag={}", "work?tag={}", "tags/{}/worklist"):
+        misspelt = web.ask("GET", f"{API}/{path.format('paeg')}")
+        assert misspelt.status_code == 404
+        assert misspelt.json()["detail"] == "no item has the tag 'paeg'; did you mean 'page'?"
+        assert web.ask("GET", f"{API}/{path.format('sold')}").status_code == 200
+
+
 def test_what_was_done_over_http(web):
     """The latest execution comes first, with how many items it scraped."""
     (done,) = web.get(f"{API}/done")["rows"]

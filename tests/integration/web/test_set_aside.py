@@ -34,6 +34,7 @@ def test_pages_are_set_aside_and_freed_over_http(web):
     for verb in ("skip", "stash", "unskip", "unstash"):
         assert ask(verb, url_part="").status_code == 422
     assert ask("skip", pages=["https://books.example/none"]).status_code == 404
+    assert ask("skip", tag="paeg").status_code == ask("stash", tag="paeg").status_code == 404
     assert ask("skip", url_part="/junk/").json() == {"pages": 2}
     assert ask("stash", pages=["https://books.example/one"]).json() == {"pages": 1}
     listed = web.get(f"{API}/work?state=skipped&task=parse")["rows"]
