@@ -50,7 +50,8 @@ class Channels:
     """The channels of a project; false where it has none.
 
     `kinds` of notices are sent, and `watch` says what is looked for. `directory` is the project's,
-    in which processes send, and `secret` what webhooks are signed with.
+    in which processes send, `secret` what webhooks are signed with, and `cockpit` what links begin
+    with.
     """
 
     project: str
@@ -59,6 +60,7 @@ class Channels:
     watch: Watch = field(default_factory=Watch)
     directory: Path = field(default_factory=Path)
     secret: str | None = field(default=None, repr=False)
+    cockpit: str | None = None
 
     def __bool__(self) -> bool:
         """Tell whether there are any."""
@@ -94,6 +96,7 @@ class Channels:
             watch=Watch(idle=settings.notify_idle, failures=settings.notify_failures),
             directory=here,
             secret=settings.notify_secret,
+            cockpit=settings.cockpit_url,
         )
 
 

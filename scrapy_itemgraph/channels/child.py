@@ -169,7 +169,8 @@ def _apprise(task: dict[str, Any], document: dict[str, Any]) -> Said:
         return "failed", "apprise does not know such a URL, or misses a part of it"
     kind = apprise.NotifyType.INFO if document["what"] == "finished" else apprise.NotifyType.WARNING
     title = f"{document['project']}: {document['what']}"
-    if sender.notify(title=title, body=document["text"], notify_type=kind):
+    body = "\n".join(filter(None, (document["text"], document["link"])))
+    if sender.notify(title=title, body=body, notify_type=kind):
         return "sent", "sent"
     return "failed", "apprise could not send it"
 

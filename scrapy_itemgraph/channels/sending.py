@@ -88,7 +88,7 @@ def _send(
         "target": channel.target,
         "secret": channels.secret,
         "directory": str(channels.directory),
-        "notices": [one.document() for one in notices],
+        "notices": [one.document(channels.cockpit) for one in notices],
     }
     try:
         written, how = _run(task, channels.directory, seconds)

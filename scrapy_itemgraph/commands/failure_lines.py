@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.store.failures import OpenFailure
     from scrapy_itemgraph.store.open_failures import FailureDetails
 
+_MOST_RUNS = 5  # that a line has
+
 
 def table(rows: Sequence[OpenFailure], now: datetime) -> Iterator[str]:
     """Write failures, a line each: number, age, task, the error's beginning, the page."""
@@ -31,11 +33,14 @@ def table(rows: Sequence[OpenFailure], now: datetime) -> Iterator[str]:
 
 
 def groups(found: Sequence[FailureGroup], now: datetime) -> Iterator[str]:
-    """Write groups, a line each; the number of an example, the last of them, is the group's."""
+    """Write groups, a line each, beginning with the number of an example, the last of them."""
     columns: printing.Columns = {
         "GROUP": lambda one: one.example.id,
         "FAILURES": "count",
-        "FIRST": lambda one: _age(one.first_at, now),
+        "NO": lambda one: None if one.number is None else f"#{one.number}",
+        "ALL": lambda one: one.times if one.times > one.count else None,
+        "BY RUN": _by_run,
+        "FIRST": lambda one: _age(one.first_seen, now),
         "LAST": lambda one: _age(one.last_at, now),
         "TASK": "task",
         "ERROR": _shape,
@@ -107,6 +112,12 @@ def _shape(group: FailureGroup) -> str:
     error = _record(group.example.error)
     shape = ErrorRecord(type=error.type, message=error_fingerprints.shape(error))
     return f"{'refused: ' if group.is_refusal else ''}{_one_line(shape)}"
+
+
+def _by_run(group: FailureGroup) -> str:
+    """Return how often the last runs had failures of a group, unless it is one run's alone."""
+    last = group.runs[-_MOST_RUNS:] if len(group.runs) > 1 else []
+    return " ".join(f"{one.times:,}" for one in last)
 
 
 def _function(place: str | None) -> str:

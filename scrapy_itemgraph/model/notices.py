@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -110,8 +111,11 @@ class Notice:
         said = _SAID.get(self.what, f"{self.what}: {self.crawl}").format_map(named)
         return f"{said}: {self.reason}" if self.reason else said
 
-    def document(self) -> dict[str, Any]:
-        """Return what receivers get, as JSON has it."""
+    def document(self, cockpit: str | None = None) -> dict[str, Any]:
+        """Return what receivers get, as JSON has it, with a link into the cockpit if there is one.
+
+        It leads to the failure that the notice names, else to its crawl.
+        """
         return {
             "id": self.key,
             "what": self.what,
@@ -121,7 +125,15 @@ class Notice:
             "at": self.created_at.isoformat(),
             "text": self.text,
             "detail": dict(self.detail),
+            "link": cockpit and self._link(cockpit),
         }
+
+    def _link(self, cockpit: str) -> str:
+        if self.crawl is None:
+            return cockpit
+        failure = self.detail.get("failure")
+        page = "" if failure is None else f"/failures/{failure}"
+        return f"{cockpit}/crawls/{quote(self.crawl, safe='')}{page}"
 
 
 def pause_after(tries: int) -> timedelta:

@@ -57,7 +57,7 @@ class Tallies:
     `task_latencies` and `slot_latencies` say in how many seconds answers came, where that is kept.
 
     `long_links` counts links that were left out because they are longer than `url_limit`, which is
-    this worker's URLLENGTH_LIMIT.
+    this worker's URLLENGTH_LIMIT. `failures` counts failures and refusals by their fingerprint.
 
     `error` is the last that was logged, in one line. What is taken to be told has a `token`, by
     which the database knows it should it be told again.
@@ -68,6 +68,7 @@ class Tallies:
     error: str | None = None
     long_links: int = 0
     url_limit: int | None = None
+    failures: Counter[UUID] = field(default_factory=Counter)
     task_latencies: dict[int, Latencies] = field(default_factory=dict)
     slot_latencies: dict[str, Latencies] = field(default_factory=dict)
     token: UUID = field(default_factory=uuid4)
@@ -116,11 +117,12 @@ class Tallies:
                 error=self.error,
                 long_links=self.long_links,
                 url_limit=self.url_limit,
+                failures=self.failures,
                 task_latencies=self.task_latencies,
                 slot_latencies=self.slot_latencies,
             )
             self.of_tasks, self.starts, self.error, self.long_links = {}, Counter(), None, 0
-            self.task_latencies, self.slot_latencies = {}, {}
+            self.task_latencies, self.slot_latencies, self.failures = {}, {}, Counter()
         return self._taken
 
     def was_told(self) -> None:

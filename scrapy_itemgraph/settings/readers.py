@@ -132,6 +132,19 @@ def _check_web(given: str, number: int) -> None:
         raise ValueError(f"number {number} has no host, a bad port, or characters to be quoted")
 
 
+def web_address(value: Any) -> str | None:
+    """Read where people reach the cockpit, without a slash at the end; None where it is empty."""
+    if not value:
+        return None
+    parts = urlsplit(str(value))
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError(
+            f'write the address at which people open the cockpit, such as "https://host", not '
+            f"{value!r}"
+        )
+    return str(value).rstrip("/")
+
+
 def secret(value: Any) -> str:
     """Read the key that webhooks are signed with, `whsec_` and base64; no error may quote it."""
     if not isinstance(value, str) or not value.startswith(_PREFIX):

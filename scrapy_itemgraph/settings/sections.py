@@ -165,7 +165,7 @@ class Notices:
     """Whom to tell what happens to crawls. URLs and the secret are shown nowhere.
 
     `notify_idle` is for how long nothing is done in a crawl, and `notify_failures` how many may be
-    open, until people are told; None: never.
+    open, until people are told; None: never. `cockpit_url` is where they reach the cockpit.
     """
 
     notify_urls: tuple[str, ...] = field(default=(), repr=False, metadata=_by(readers.channels))
@@ -176,6 +176,7 @@ class Notices:
     )
     notify_idle: timedelta | None = field(default=None, metadata=_by(readers.idle_period))
     notify_failures: int | None = field(default=None, metadata=_by(readers.most_failures))
+    cockpit_url: str | None = field(default=None, metadata=_by(readers.web_address))
 
 
 @dataclass(frozen=True, kw_only=True)

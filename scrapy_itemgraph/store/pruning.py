@@ -29,6 +29,7 @@ TRY_LOCK = text("SELECT pg_try_advisory_xact_lock(:lock)")
 AN_HOUR_AGO = "(SELECT clock_timestamp()) - interval '1 hour'"
 A_DAY_AGO = "(SELECT clock_timestamp()) - interval '1 day'"
 A_MONTH_AGO = "(SELECT clock_timestamp()) - interval '30 days'"
+A_YEAR_AGO = "(SELECT clock_timestamp()) - interval '1 year'"
 
 # Domains with more cookies than a claim ever reads.
 CROWDED = text("""
@@ -116,6 +117,13 @@ RULES = (
     Rule("spider_state", f"WHERE x.value IS NULL AND x.changed_at < {A_DAY_AGO}"),
     Rule("commit_tokens", f"WHERE x.committed_at < {A_DAY_AGO}"),
     Rule("failures", f"WHERE x.handled_at < {A_MONTH_AGO} ORDER BY x.handled_at"),
+    # The last number of a crawl stays: the next one is counted from it.
+    Rule(
+        "failure_groups",
+        f"""WHERE x.last_seen < {A_YEAR_AGO} AND EXISTS (SELECT FROM failure_groups o
+                WHERE o.crawl_id = x.crawl_id AND o.number > x.number)
+            ORDER BY x.last_seen""",
+    ),
     Rule("task_minutes", f"WHERE x.minute < {A_DAY_AGO} ORDER BY x.minute"),
     Rule("slot_latencies", f"WHERE x.told_at < {A_DAY_AGO} ORDER BY x.told_at"),
     Rule("limit_minutes", f"WHERE x.minute < {AN_HOUR_AGO} ORDER BY x.minute"),

@@ -37,7 +37,7 @@ def _more(table: str, names: Iterable[str]) -> str:
     )
 
 
-def _an_object(column: str) -> str:
+def an_object(column: str) -> str:
     """Return, in SQL, a column of JSON, as an empty object where somebody wrote something else."""
     return f"CASE WHEN json_typeof({column}) = 'object' THEN {column} ELSE '{{}}' END"
 
@@ -48,7 +48,7 @@ def more_statuses(before: str, told: str) -> str:
             SELECT coalesce(json_object_agg(status, requests ORDER BY status), '{{}}')
             FROM (
                 SELECT key AS status, least(sum(CAST(value AS numeric)), {LARGEST}) AS requests
-                FROM (SELECT * FROM json_each_text({_an_object(before)})
+                FROM (SELECT * FROM json_each_text({an_object(before)})
                     UNION ALL SELECT * FROM json_each_text({told})) AS one
                 WHERE value ~ '^[0-9]{{1,19}}$' GROUP BY key) AS summed)"""  # noqa: S608 - our own text
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+_DIGITS = re.compile(r"\d+")
 _NEAR = 0.75  # of 1: how much a misspelt word resembles what was meant: 'pgae' is 'page'
 
 
@@ -61,5 +63,10 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def near_miss(word: str, known: Iterable[str]) -> str | None:
-    """Return the word that is meant if this one is misspelt; None: it resembles none of them."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=_NEAR)), None)
+    """Return the word that is meant if this one is misspelt; None: it resembles none of them.
+
+    Words that differ in digits alone, such as days, are other words.
+    """
+    letters = _DIGITS.sub("", word)
+    others = [one for one in known if _DIGITS.sub("", one) != letters]
+    return next(iter(difflib.get_close_matches(word, others, n=1, cutoff=_NEAR)), None)

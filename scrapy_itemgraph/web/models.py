@@ -14,7 +14,7 @@ from uuid import UUID
 from pydantic import BaseModel, create_model
 
 from scrapy_itemgraph.model import attempt_logs, blobs, feed_exports, health, snapshots, work
-from scrapy_itemgraph.store import failures
+from scrapy_itemgraph.store import failures, group_tallies
 from scrapy_itemgraph.store.admin import (
     activity,
     costs,
@@ -202,10 +202,16 @@ class FailureDetails(Failure):
     handled_by: str | None
 
 
+@of_record(group_tallies.TimesInRun)
+class TimesInRun(BaseModel):
+    """How many failures of a group a run had, by the run's number."""
+
+
 @of_record(failure_groups.FailureGroup)
 class FailureGroup(BaseModel):
     """Open failures of a task that are alike, and the last one of them."""
 
+    runs: list[TimesInRun]
     example: Failure
 
 

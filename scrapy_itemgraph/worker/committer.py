@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from scrapy_itemgraph.model import error_fingerprints
 from scrapy_itemgraph.model.tallies import NO_TASK
 from scrapy_itemgraph.model.work import NEW, UNMADE, Outcome
 from scrapy_itemgraph.tools import logs
@@ -45,6 +46,8 @@ _STATS = {
     Outcome.SKIPPED: "skipped",
     None: "lease_lost",
 }
+
+_FAILURES = {Outcome.FAILED, Outcome.REFUSED}
 
 
 class StartTally:
@@ -178,6 +181,9 @@ class Committer:
             seconds=0.0 if execution is None else execution.seconds,
             items=made,
         )
+        error = applied.error or entry.changeset.error
+        if claim is not None and error is not None and applied.outcome in _FAILURES:
+            self.tallies.failures[error_fingerprints.of_error(claim.task_id, error)] += 1
         is_applied = applied.outcome is not None and applied.error is None
         if is_applied and execution is not None and not execution.is_doomed:
             self.tallies.long_links += execution.long_links

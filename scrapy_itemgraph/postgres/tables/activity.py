@@ -6,7 +6,9 @@ from typing import Any
 
 from sqlalchemy import (
     ARRAY,
+    JSON,
     BigInteger,
+    CheckConstraint,
     Column,
     DateTime,
     Double,
@@ -15,10 +17,12 @@ from sqlalchemy import (
     Integer,
     PrimaryKeyConstraint,
     Table,
+    UniqueConstraint,
+    Uuid,
     text,
 )
 
-from scrapy_itemgraph.postgres.tables.base import metadata, moment, statuses
+from scrapy_itemgraph.postgres.tables.base import metadata, moment, sayable, statuses
 
 task_minutes = Table(
     "task_minutes",
@@ -54,6 +58,30 @@ totals = Table(
     ),
     statuses(),
     PrimaryKeyConstraint("crawl_id", "task_id"),
+)
+
+
+# Failures that are alike, a row of each crawl and fingerprint: it outlives their handling.
+failure_groups = Table(
+    "failure_groups",
+    metadata,
+    Column("crawl_id", Integer, ForeignKey("crawls.id", ondelete="CASCADE"), nullable=False),
+    Column("fingerprint", Uuid, nullable=False),
+    Column("number", Integer, nullable=False, comment="of those of its crawl, from 1"),
+    moment("first_seen", null=False),
+    moment("last_seen", null=False),
+    Column("times", BigInteger, nullable=False, comment="failures of it that workers told of"),
+    Column(
+        "runs",
+        JSON,
+        nullable=False,
+        comment="how many of them by run; the last ten runs that had some",
+    ),
+    PrimaryKeyConstraint("crawl_id", "fingerprint"),
+    UniqueConstraint("crawl_id", "number"),
+    CheckConstraint("number BETWEEN 1 AND 1073741824", name="number"),
+    sayable("first_seen", "last_seen"),
+    Index("failure_groups_last_seen_idx", "last_seen"),
 )
 
 

@@ -84,6 +84,7 @@ OF_CRAWL = {
     "runs": "runs WHERE crawl_id = :crawl",
     "totals": "totals WHERE crawl_id = :crawl",
     "latencies": "task_latencies WHERE crawl_id = :crawl",
+    "groups of failures": "failure_groups WHERE crawl_id = :crawl",
     "callbacks": "tasks WHERE crawl_id = :crawl AND is_callback",
 }
 
@@ -148,6 +149,7 @@ AGED = {
         "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
         ("occurred_at", "handled_at"),
     ),
+    "failure_groups": ("crawl_id = :crawl", ("first_seen", "last_seen")),
     "attempts": (
         "task_id IN (SELECT id FROM tasks WHERE crawl_id = :crawl)",
         ("started_at", "ended_at"),

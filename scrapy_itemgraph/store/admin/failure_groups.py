@@ -10,7 +10,7 @@ from sqlalchemy import text
 from scrapy_itemgraph.model import counts
 from scrapy_itemgraph.model.failure_filters import EVERY, FailureFilter
 from scrapy_itemgraph.postgres import engine
-from scrapy_itemgraph.store import failures, open_failures
+from scrapy_itemgraph.store import failures, group_tallies, open_failures
 from scrapy_itemgraph.store.admin import counting
 from scrapy_itemgraph.store.admin.counting import Counted, Groups
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from sqlalchemy import Connection
+
+    from scrapy_itemgraph.store.group_tallies import KnownGroup
 
 MOST_LOOKED_AT = 5000  # groups of a database, of which those of a crawl are picked
 MOST_TIMES = 500  # failures of a group of which it is told when they were
@@ -95,16 +97,22 @@ ORDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 class FailureGroup:
     """Open failures of a task that are alike: how many, since when, and the last one of them.
 
-    `count` is an estimate where `is_estimated`.
+    `count` is an estimate where `is_estimated`. Handled ones count for `first_seen`, `times` and
+    `runs`: how often it failed in all, and in each of the last ten runs in which it did, the oldest
+    first. `number` is the group's in its crawl, for good; None: no worker has told of it.
     """
 
     group: UUID
+    number: int | None
     task: str
     is_refusal: bool
     count: int
     is_estimated: bool
     first_at: datetime
     last_at: datetime
+    first_seen: datetime
+    times: int
+    runs: list[group_tallies.TimesInRun]
     example: failures.OpenFailure
 
 
@@ -130,20 +138,32 @@ def groups(
     rows = sorted(_meant(connection, crawl_id, which, rows), key=ORDERS[sort])[:limit]
     found = open_failures.rows(connection, [row["last_id"] for row in rows])
     examples = {one.id: one for one in failures.logged(connection, found)}
+    told = group_tallies.known(connection, crawl_id, [row["fingerprint"] for row in rows])
     return [
-        FailureGroup(
-            group=row["fingerprint"],
-            task=row["task"],
-            is_refusal=row["is_refusal"],
-            count=int(row["count"]),
-            is_estimated=bool(counts.estimated({"count": row["count"]})),
-            first_at=row["first_at"],
-            last_at=row["last_at"],
-            example=examples[row["last_id"]],
-        )
+        _group(row, examples[row["last_id"]], told.get(row["fingerprint"]))
         for row in rows
         if row["last_id"] in examples
     ]
+
+
+def _group(
+    row: dict[str, Any], example: failures.OpenFailure, told: KnownGroup | None
+) -> FailureGroup:
+    count, first_at = int(row["count"]), row["first_at"]
+    return FailureGroup(
+        group=row["fingerprint"],
+        number=told.number if told else None,
+        task=row["task"],
+        is_refusal=row["is_refusal"],
+        count=count,
+        is_estimated=bool(counts.estimated({"count": row["count"]})),
+        first_at=first_at,
+        last_at=row["last_at"],
+        first_seen=min(told.first_seen, first_at) if told else first_at,
+        times=max(told.times, count) if told else count,
+        runs=told.runs if told else [],
+        example=example,
+    )
 
 
 def times(connection: Connection, groups: Collection[UUID]) -> dict[UUID, list[int]]:

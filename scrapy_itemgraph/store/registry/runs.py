@@ -11,7 +11,7 @@ from scrapy_itemgraph.model.crawl_states import State
 from scrapy_itemgraph.model.tallies import added_up
 from scrapy_itemgraph.model.work import Remaining
 from scrapy_itemgraph.postgres import engine, server_clock
-from scrapy_itemgraph.store import queues
+from scrapy_itemgraph.store import group_tallies, queues
 from scrapy_itemgraph.store.awakening import CONTINUE
 from scrapy_itemgraph.store.registry.crawls import HAS_WORK
 from scrapy_itemgraph.store.set_aside import DRIPS
@@ -387,6 +387,7 @@ def count(connection: Connection, crawl_id: int, number: int, told: Sequence[Tal
         limits = (some.url_limit for some in told if some.long_links)
         given |= {"url_limit": next(limits, None), "statuses": json.dumps(whole.statuses)}
         connection.execute(COUNT, given | {"crawl": crawl_id, "run": number})
+    group_tallies.add(connection, crawl_id, number, [some.failures for some in told])
 
 
 def remaining(

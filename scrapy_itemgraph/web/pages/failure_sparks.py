@@ -1,4 +1,4 @@
-"""When the failures of groups were: small bars, on one axis for all groups of a page."""
+"""When the failures of groups were: small bars, on one axis for all groups of a page, or by run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
+    from scrapy_itemgraph.store.group_tallies import TimesInRun
+
 WIDTH = 180
 HEIGHT = 28
+RUN_WIDTH = 7
+RUN_HEIGHT = 14
 MOST_BARS = 30
 DAY = 24 * 3600  # seconds that the axis goes back at most
 
@@ -60,6 +64,20 @@ def drawn(times: Mapping[UUID, Sequence[int]], now: datetime, most: int) -> Spar
     }
     end = first + number * step
     return Sparks(sparks, f"{_period(first, end)} UTC, {format_period(step)} a bar")
+
+
+def by_run(runs: Sequence[TimesInRun]) -> Spark | None:
+    """Draw how many failures runs had, the oldest first; None where there is nothing to compare."""
+    if len(runs) < 2:  # noqa: PLR2004 - two are compared
+        return None
+    highest = max(1, *(one.times for one in runs))
+    heights = [max(1.0, RUN_HEIGHT * one.times / highest) for one in runs]
+    bars: list[tuple[float, float, float, float]] = [
+        (place * RUN_WIDTH, RUN_HEIGHT - height, RUN_WIDTH - 1, height)
+        for place, height in enumerate(heights)
+    ]
+    said = ", ".join(f"{one.times:,} in run {one.run}" for one in runs)
+    return Spark(bars, 0.0, f"Failures by run: {said}")
 
 
 def _spark(times: Sequence[int], first: int, step: int, number: int, *, is_cut: bool) -> Spark:

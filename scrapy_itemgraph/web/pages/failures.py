@@ -53,14 +53,17 @@ class Shown:
     """A group as its card shows it."""
 
     key: str
+    number: int | None
     task: str
     is_refusal: bool
     count: int
-    first_at: datetime
+    times: int  # with those that were handled
+    first_seen: datetime
     last_at: datetime
     example: OpenFailure
     command: str | None  # which simulates the example
     spark: failure_sparks.Spark | None
+    by_run: failure_sparks.Spark | None
 
     def __getattr__(self, name: str) -> str:
         """Return a text of the example's error: type, message, place, spider, traceback, snippet.
@@ -81,14 +84,17 @@ def _command(simulating: Simulating, example: OpenFailure, written: str) -> str 
 def _shown(group: FailureGroup, command: str | None, sparks: failure_sparks.Sparks) -> Shown:
     return Shown(
         group.group.hex,
+        group.number,
         group.task,
         group.is_refusal,
         counts.Estimate(group.count) if group.is_estimated else group.count,
-        group.first_at,
+        group.times,
+        group.first_seen,
         group.last_at,
         group.example,
         command,
         sparks.of.get(group.group),
+        failure_sparks.by_run(group.runs),
     )
 
 

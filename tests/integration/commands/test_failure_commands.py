@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
+from uuid import UUID
 
 import pytest
 from support import graphs
@@ -12,7 +14,7 @@ from support.commands_run import TASKS
 from scrapy_itemgraph.commands.call import Call
 from scrapy_itemgraph.model.attempt_logs import LogLine
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
-from scrapy_itemgraph.store import open_failures
+from scrapy_itemgraph.store import group_tallies, open_failures
 from scrapy_itemgraph.store.admin import costs
 
 TRACEBACK = """Traceback (most recent call last):
@@ -377,3 +379,22 @@ def test_a_narrow_list_keeps_the_end_of_a_url(scrapy, failing, monkeypatch):
     assert len(narrow) <= 80
     assert wide.endswith("more.html")
     assert re.search(r"  a\S*\.\.\.\S*-more\.html$", narrow)
+
+
+def test_a_group_has_its_number_and_its_trend(scrapy, failing):
+    """What runs had, handled or not, stands in its line and in JSON, as far as it says more."""
+    crawl = failing
+    every = scrapy("failures", "--groups", "--json").document
+    for run, times in ((1, 2), (2, 1_000), (3, 1)):
+        told = [Counter({UUID(every[-1]["group"]): times}), Counter({UUID(every[0]["group"]): 1})]
+        group_tallies.add(crawl.connection, crawl.id, run, told if run == 1 else told[:1])
+
+    head, *lines = scrapy("failures", "--groups").out.splitlines()
+    *_, last = scrapy("failures", "--groups", "--json").document
+
+    assert head.split()[:6] == ["GROUP", "FAILURES", "NO", "ALL", "BY", "RUN"]
+    assert re.search(r" 1  #2  +\d\S*  +\d", lines[0])
+    assert re.search(r" 3  #1  1,003  2 1,000 1  \d", lines[2])
+    assert (last["number"], last["count"], last["times"]) == (1, 3, 1_003)
+    assert last["runs"][:2] == [{"run": 1, "times": 2}, {"run": 2, "times": 1_000}]
+    assert last["first_seen"] <= last["first_at"]

@@ -231,6 +231,8 @@ def test_a_misspelt_tag_is_refused(scrapy, crawl):
         assert "no item has the tag 'paeg'; did you mean 'page'?" in of_task.err
         assert "no item has the tag 'bargian'; did you mean 'bargain'?" in free.err
         assert scrapy(*words, "--tag", "sold").code == 0
+    crawl.item("B", tags=["day-2026-11-28"])
+    assert scrapy("items", "--tag", "day-2026-11-29").code == 0
     assert crawl.state("A") == "fresh"
 
 

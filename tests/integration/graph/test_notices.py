@@ -86,9 +86,25 @@ def test_a_webhook_gets_what_happened_signed_as_standard_webhooks_says(notices, 
             "at": line.created_at.isoformat(),
             "text": "The crawl books is finished: left: 3 failures open",
             "detail": {"run": 2},
+            "link": None,
         }
     ]
     assert (headers["webhook-id"], line.state, line.tries) == (line.key, "sent", 1)
+
+
+def test_a_notice_links_to_the_failure_or_the_crawl(notices, engine):
+    """It does where the project says at which address people open the cockpit."""
+    write(engine, Kind.FAILURES, crawl="books:cat=a/b", failure=17)
+    write(engine)
+    write(engine, Kind.RUNNER_GONE, crawl=None, runner="host:1")
+    with receiver() as there:
+        notices.deliver(channels(there.url, cockpit_url="https://crawls.example/shop"))
+
+    assert [one["link"] for one in there.documents] == [
+        "https://crawls.example/shop/crawls/books%3Acat%3Da%2Fb/failures/17",
+        "https://crawls.example/shop/crawls/books",
+        "https://crawls.example/shop",
+    ]
 
 
 def test_what_fails_is_tried_again_by_the_channel_that_failed(notices, engine):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -16,7 +18,7 @@ from scrapy_itemgraph.model.jobs import Stop
 from scrapy_itemgraph.model.notices import Answer, Arrival, Watch
 from scrapy_itemgraph.model.runners import Terms
 from scrapy_itemgraph.postgres import engine as engines
-from scrapy_itemgraph.store import awakening, health
+from scrapy_itemgraph.store import awakening, group_tallies, health
 from scrapy_itemgraph.store.admin import (
     job_reports,
     notice_lists,
@@ -184,6 +186,29 @@ def test_the_health_of_crawls_reads_few_rows(filled):
 
     assert [len(one.runs) for one in found.values()] == [10] * 4
     assert {one.name for one in explained} == {"engine.HOT_PATH", "health.FACTS"}
+    assert too_many(explained) == {}
+
+
+def test_failures_of_groups_are_told_by_reading_few_rows(filled):
+    """However many groups the crawl had: each by its key, and the highest number."""
+    crawl = filled.execute(sa.text("SELECT id FROM crawls ORDER BY id LIMIT 1")).scalar_one()
+    filled.execute(
+        sa.text("""
+        INSERT INTO failure_groups
+            (crawl_id, fingerprint, number, first_seen, last_seen, times, runs)
+        SELECT :crawl, gen_random_uuid(), n, now(), now(), 1, '{"1": 1}'
+        FROM generate_series(1, 20000) AS n"""),
+        {"crawl": crawl},
+    )
+    known = filled.scalars(sa.text("SELECT fingerprint FROM failure_groups LIMIT 20")).all()
+    engines.hot_path(filled)
+    with explaining(filled) as explained:
+        group_tallies.add(filled, crawl, 7, [Counter([*known, *(uuid4() for _ in range(5))])])
+        found = group_tallies.known(filled, crawl, known)
+
+    assert [len(one.runs) for one in found.values()] == [2] * 20
+    sent = {one.name.removeprefix("group_tallies.") for one in explained}
+    assert sent == {"LOCK", "ADD", "KNOWN"}
     assert too_many(explained) == {}
 
 

@@ -148,6 +148,8 @@ def test_failures_are_grouped_handled_and_opened_again(web, filled):
     (group,) = web.get(f"{api}/failure-groups")
 
     assert (group["count"], group["task"], group["example"]["item"]) == (3, "parse", "B1")
+    assert (group["number"], group["times"], group["runs"]) == (None, 3, [])
+    assert group["first_seen"] == group["first_at"]
     listed = web.get(f"{api}/failures?group={group['group']}")["rows"]
     assert [one["item"] for one in listed] == ["A1", "A2", "B1"]
     of_group = {"group": group["group"]}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from uuid import UUID
 
 from scrapy_itemgraph.model.tallies import NO_ANSWER, NO_TASK, Tallies, TaskTally, added_up
 from scrapy_itemgraph.model.work import Outcome
@@ -61,6 +62,16 @@ def test_links_that_are_too_long_are_told_with_their_limit():
 
     assert (tallies.take().long_links, tallies.take().url_limit) == (2, 2083)
     assert (tallies.long_links, tallies.url_limit) == (0, 2083)
+
+
+def test_failures_are_told_by_what_is_alike():
+    """What was taken has how many of each fingerprint, and the next begins anew."""
+    tallies = Tallies()
+    tallies.ended(1, Outcome.FAILED)
+    tallies.failures[UUID(int=1)] += 2
+
+    assert tallies.take().failures == {UUID(int=1): 2}
+    assert not tallies.failures
 
 
 def test_what_may_not_have_been_told_is_told_again():
