@@ -26,6 +26,7 @@ from scrapy_itemgraph.model.operations import (
 )
 from scrapy_itemgraph.model.rates import RateLimit
 from scrapy_itemgraph.model.tasks import task
+from scrapy_itemgraph.model.try_again import TryAgain
 from scrapy_itemgraph.worker.executions.context import ItemContext
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ __all__ = [
     "SessionExpired",
     "SetTTL",
     "StoreResult",
+    "TryAgain",
     "UpdateData",
     "UpdateMetadata",
     "load_value",

@@ -18,6 +18,7 @@ from scrapy_itemgraph.exceptions import DatabaseUnavailableError, SessionExpired
 from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.blobs import Content
 from scrapy_itemgraph.model.operations import Operation
+from scrapy_itemgraph.model.try_again import TryAgain
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.worker import scrapy_internals
@@ -98,8 +99,8 @@ class ItemGraphSpiderMiddleware(WorkerComponent):
         leg = current_leg.get()
         if leg is not None:
             self._worker.parts.spider_output.broke(leg, exception, response)
-            is_none = isinstance(exception, SessionExpired | DatabaseUnavailableError)
-            if is_none and leg.execution.outcome is Outcome.RELEASED:
+            is_none = isinstance(exception, SessionExpired | DatabaseUnavailableError | TryAgain)
+            if is_none and leg.execution.outcome in {Outcome.RELEASED, Outcome.RETRY}:
                 return []
         return None
 

@@ -255,7 +255,11 @@ def _give_back(
 ) -> list[claims.Freed]:
     """Take the token off work that will be tried again."""
     returns = [
-        claims.Return(c.claim, c.outcome, None if c.delay is None else crawl.now + c.delay)
+        claims.Return(
+            c.claim,
+            int(c.outcome is Outcome.RETRY) if c.more_tries is None else c.more_tries,
+            None if c.delay is None else crawl.now + c.delay,
+        )
         for c in kept
         if c.claim is not None
     ]

@@ -23,7 +23,7 @@ _WORK: printing.Columns = {
     "TASK": "task",
     "STATE": lambda row: "stale" if row.is_stale else "never run",
     "NICE": "nice",
-    "TRIES": lambda row: row.tries or None,
+    "TRIES": lambda row: f"{-row.tries} left" if row.tries < 0 else row.tries or None,
     "DEATHS": lambda row: row.deaths or None,
     "STALLS": lambda row: row.stalls or None,
     "NOT BEFORE": "not_before",

@@ -272,11 +272,12 @@ CLASSES: dict[str, type[Operation]] = {
 class Changeset:
     """All that one execution, or one call from outside, wants changed at once.
 
-    `delay` is how long a retry waits; `deaths` are not its business. `allow_failure` keeps the
-    operations of an execution that failed or was refused. `led_to` is the name of the known page
-    that its redirect led to. `scraped` is kept where the operations
-    are carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged,
-    which is kept however it ended. `attached` is what of its operations has content to be stored.
+    `delay` is how long a retry waits. `more_tries` is added to the tries of its work, below zero
+    which is how many are left; None: one for a retry. `deaths` are not its business.
+    `allow_failure` keeps the operations of an execution that failed or was refused. `led_to` is the
+    name of the known page that its redirect led to. `scraped` is kept where the operations are
+    carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged, which
+    is kept however it ended. `attached` is what of its operations has content to be stored.
     `items_scraped` counts its scraped items, whether they are kept or not. `page` tells of its
     page, where that is kept. Where depths are tracked, `links` are the keys of names that it linked
     to and did not create, as hex, and `roots` of those whose depth it has begin anew.
@@ -287,6 +288,7 @@ class Changeset:
     claim: Claim | None = None
     error: ErrorRecord | None = None
     delay: timedelta | None = None
+    more_tries: int | None = None
     allow_failure: bool = False
     led_to: str | None = None
     scraped: tuple[Scraped, ...] = ()

@@ -438,7 +438,7 @@ def _against_claiming(row: _Facts, stopped_by: int | None, hold: str | None) -> 
 
 
 def _of_delay(wait: timedelta, tries: int | None) -> str:
-    tried = f" after {tries} tries" if tries else ""
+    tried = f" after {tries} tries" if tries and tries > 0 else ""
     return f"it may not start for another {wording.format_period(wait.total_seconds())}{tried}"
 
 

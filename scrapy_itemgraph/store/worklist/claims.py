@@ -77,8 +77,8 @@ GIVE_BACK = text("""
     UPDATE work w
     SET token = NULL, worker_id = NULL, claimed_at = NULL,
         tries = least(w.tries + ended.tries, 32766), not_before = ended.not_before,
-        alone_deaths = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_deaths END,
-        alone_stalls = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_stalls END
+        alone_deaths = CASE WHEN ended.tries <> 0 THEN 0 ELSE w.alone_deaths END,
+        alone_stalls = CASE WHEN ended.tries <> 0 THEN 0 ELSE w.alone_stalls END
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
         CAST(:tries AS int[]), CAST(:not_before AS timestamptz[]))
         AS ended(item_id, task_id, token, tries, not_before)
@@ -314,7 +314,7 @@ def _take(
 
 def release(connection: Connection, claims: Sequence[Claim], worker_id: int) -> int:
     """Give claims back in their place, with their tries; return how many were still ours."""
-    given = give_back(connection, [Return(one, Outcome.RELEASED) for one in claims])
+    given = give_back(connection, [Return(one, 0) for one in claims])
     items = reopen(connection, [row.item_id for row in given], [row.queue_id for row in given])
     ours = {row.token for row in given if row.item_id in items}
     released = [
@@ -334,10 +334,10 @@ def release_all(connection: Connection, worker_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A claim that is given back, or tried again from a moment on."""
+    """A claim that is given back, or tried again from a moment on; so many tries are added."""
 
     claim: Claim
-    outcome: Outcome
+    tries: int
     not_before: datetime | None = None
 
 
@@ -363,9 +363,9 @@ def give_back(connection: Connection, returns: Sequence[Return]) -> list[Freed]:
         items="claim.item_id",
         tasks="claim.task_id",
         tokens="claim.token",
+        tries="tries",
         not_before="not_before",
     )
-    given["tries"] = [int(one.outcome is Outcome.RETRY) for one in returns]
     return typed(connection.execute(GIVE_BACK, given), Freed)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import SetTTL
+from scrapy_itemgraph.model.try_again import TryAgain
 from scrapy_itemgraph.model.work import UNMADE
 from scrapy_itemgraph.worker.downloads import request_slots
 from scrapy_itemgraph.worker.executions.context import ItemContext
@@ -132,6 +133,8 @@ class HandOut:
         engine = self.crawler.engine
         if engine is None or engine.spider is None:  # closed meanwhile
             execution.release()
+        elif isinstance(error, TryAgain):
+            self.active.try_again(execution, error, url=url)
         elif isinstance(error, RefusedUrlError):
             execution.refuse(self.active.error_of(execution, error, kind="refused", url=url))
         else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.operations import Changeset, attachments
 from scrapy_itemgraph.model.page_records import PageRecord
+from scrapy_itemgraph.model.try_again import KIND
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import wording
 from scrapy_itemgraph.worker.executions import error_records
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.feed_exports import Scraped
     from scrapy_itemgraph.model.operations import Operation
     from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.try_again import TryAgain
     from scrapy_itemgraph.model.work import Claim, ErrorRecord
     from scrapy_itemgraph.throttle.limiter import Limiter
     from scrapy_itemgraph.worker.executions.execution import Leg
@@ -163,6 +165,10 @@ class ActiveExecutions:
         execution.fail(
             self.error_of(execution, error, kind=kind, url=url, snippet=snippet, status=status)
         )
+
+    def try_again(self, execution: Execution, error: TryAgain, *, url: str) -> None:
+        """Have an execution's work done again later, as the user's code wants it."""
+        execution.try_again(self.error_of(execution, error, kind=KIND, url=url), error.after)
 
     def unbegun(self) -> Counter[Limiter]:
         """Count the requests in hand that have not started, by what they keep to."""

@@ -193,6 +193,7 @@ class Execution:
     error: ErrorRecord | None = None
     outcome: Outcome = Outcome.OK
     delay: timedelta | None = None
+    more_tries: int | None = None
     led_to: str | None = None  # the name of a known page, where a redirect led there
     allow_failure: bool = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -345,6 +346,15 @@ class Execution:
             self.delay = delay
         self._settle(Outcome.RETRY, error)
 
+    def try_again(self, error: ErrorRecord, delay: timedelta) -> None:
+        """End this attempt, which does not count, and have another one after `delay`."""
+        if self.outcome is Outcome.OK:
+            assert self.claim is not None
+            assert self.task is not None
+            most = max(self.task.max_attempts, self.claim.attempt)
+            self.more_tries = -most if self.claim.attempts_left is None else 0
+        self.retry(error, delay)
+
     def release(self) -> None:
         """Give the work back as if it had never been started, unless its end is known."""
         if not self.closes_spider:
@@ -369,6 +379,7 @@ class Execution:
             claim=self.claim,
             error=self.error,
             delay=self.delay,
+            more_tries=self.more_tries,
             allow_failure=self._keeps_outputs,
             led_to=self.led_to,
             is_of_callback=not self.is_of_task,

@@ -21,6 +21,7 @@ from scrapy_itemgraph.exceptions import (
     SessionExpired,
 )
 from scrapy_itemgraph.model.operations import CreateItem, Operation
+from scrapy_itemgraph.model.try_again import TryAgain
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.downloads.delay_gate import PostponedError
@@ -194,6 +195,8 @@ class SpiderOutput:
             execution.release()
         elif isinstance(error, SessionExpired):
             self.logins.expired(leg, error)
+        elif isinstance(error, TryAgain) and execution.claim is not None:
+            self.active.try_again(execution, error, url=_url(leg))
         else:
             self.failed_by(leg, error, response)
 
@@ -320,9 +323,11 @@ class SpiderOutput:
             result = errback(failure)
         except Exception as raised:
             self.broke(leg, raised)
-            if isinstance(raised, CloseSpider):
-                self._settle(leg, verdict.outcome, error)
-            raise
+            if execution.more_tries is None:
+                if isinstance(raised, CloseSpider):
+                    self._settle(leg, verdict.outcome, error)
+                raise
+            result = []
         if isinstance(result, Failure):
             self._settle(leg, verdict.outcome, error)
             return result
@@ -364,6 +369,8 @@ class SpiderOutput:
             return await coroutine
         except Exception as raised:
             self.broke(leg, raised)
+            if leg.execution.more_tries is not None:
+                return []
             raise
 
     def _settle(self, leg: Leg, outcome: Outcome, error: ErrorRecord) -> None:
