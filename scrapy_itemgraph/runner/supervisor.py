@@ -23,7 +23,7 @@ from scrapy_itemgraph.runner.left_processes import LeftProcess
 from scrapy_itemgraph.runner.log_files import JobLog
 from scrapy_itemgraph.runner.process import Child
 from scrapy_itemgraph.tools import logs, wording
-from scrapy_itemgraph.tools.async_tools import cancelled
+from scrapy_itemgraph.tools.async_tools import cancelled, ignore_signals
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -502,3 +502,4 @@ async def run(options: Options) -> None:
         with suppress(ItemGraphError, TimeoutError):
             async with asyncio.timeout(_CLOSE_WITHIN):
                 await graph.close()
+        ignore_signals()

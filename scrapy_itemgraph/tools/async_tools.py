@@ -1,8 +1,9 @@
-"""Coroutines: waiting for one of two, ending some, and turns of the event loop for the others."""
+"""Coroutines: waiting for one of two, ending some, turns of the event loop; its last signals."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -57,6 +58,15 @@ async def cancelled(running: Sequence[asyncio.Future[Any]]) -> None:
     for one in running:
         one.cancel()
     await asyncio.gather(*running, return_exceptions=True)
+
+
+def ignore_signals() -> None:
+    """Ignore SIGTERM and SIGINT from now on, at the end of what they would end.
+
+    Python writes to standard error of one that comes while an event loop with handlers closes.
+    """
+    for one in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(one, signal.SIG_IGN)
 
 
 def emptying(container: Emptied) -> Iterator[None]:

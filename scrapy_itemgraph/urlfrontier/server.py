@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from scrapy_itemgraph.exceptions import DatabaseUnavailableError, OperationError
 from scrapy_itemgraph.graph.frontier_graph import FrontierGraph
 from scrapy_itemgraph.tools import gc_tuning, logs
-from scrapy_itemgraph.tools.async_tools import cancelled
+from scrapy_itemgraph.tools.async_tools import cancelled, ignore_signals
 from scrapy_itemgraph.urlfrontier import ports
 from scrapy_itemgraph.urlfrontier.access import NOBODY_ELSE, Access, AccessTerms
 from scrapy_itemgraph.urlfrontier.counts import Counts
@@ -144,6 +144,7 @@ async def _serve(settings: Settings, terms: Terms, ready: Callable[[Served], Non
         await asyncio.gather(*(port.server.stop(CLOSE_WITHIN) for port in listening))
         await streams.finish()
         counts.tell_unusable()
+        ignore_signals()
 
 
 def _listening(terms: Terms, ends: AsyncExitStack) -> list[Port]:

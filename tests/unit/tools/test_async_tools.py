@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections import Counter
 
 import pytest
@@ -102,3 +104,36 @@ def test_what_does_not_happen_in_time_is_said():
         return await async_tools.happens(asyncio.Event(), 0.01)
 
     assert asyncio.run(main()) is False
+
+
+CLOSING = """
+import asyncio
+import os
+import signal
+
+from scrapy_itemgraph.tools.async_tools import ignore_signals
+
+
+class Loop(asyncio.SelectorEventLoop):
+    def _close_self_pipe(self):
+        super()._close_self_pipe()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def main():
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, print)
+    ignore_signals()
+
+
+with asyncio.Runner(loop_factory=Loop) as runner:
+    runner.run(main())
+"""
+
+
+def test_a_signal_that_comes_as_the_loop_closes_says_nothing():
+    """Whoever tells a runner twice to end sees no error of Python, and the exit code is 0."""
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSING], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
