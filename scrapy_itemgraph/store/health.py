@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model.crawl_states import STATE_EVENTS
 from scrapy_itemgraph.model.health import LAST_RUNS, MANY, MOST_LED, Facts, Health, RunFacts, judge
 from scrapy_itemgraph.postgres import engine
@@ -100,5 +101,13 @@ def of_each(connection: Connection, crawls: Sequence[int]) -> dict[int, CrawlHea
 
 
 def of_crawl(connection: Connection, crawl_id: int) -> CrawlHealth:
-    """Return the health of a crawl."""
-    return of_each(connection, [crawl_id])[crawl_id]
+    """Return the health of a crawl.
+
+    Raises:
+        NotFoundError: it was deleted meanwhile.
+
+    """
+    found = of_each(connection, [crawl_id])
+    if crawl_id not in found:
+        raise NotFoundError("the crawl was deleted meanwhile")
+    return found[crawl_id]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import yaml
@@ -12,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.web_servers import crawl_of, encoded
 
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
+from scrapy_itemgraph.store import group_tallies
 
 API = "/api/v1/crawls/books"
 HTTP_PAGE = Path(__file__).parents[3] / "docs" / "howto" / "http.md"
@@ -150,6 +153,14 @@ def test_failures_are_grouped_handled_and_opened_again(web, filled):
     assert (group["count"], group["task"], group["example"]["item"]) == (3, "parse", "B1")
     assert (group["number"], group["times"], group["runs"]) == (None, 3, [])
     assert group["first_seen"] == group["first_at"]
+    with crawl_of(filled, "failing") as crawl:
+        for run, times in ((1, 4), (2, 3)):
+            told = [Counter({UUID(group["group"]): times})]
+            group_tallies.add(crawl.connection, crawl.id, run, told)
+    page = web.ask("GET", "/crawls/failing/failures").text
+    assert all(
+        part in page for part in (">#1</span>", "7 times in all", "by run: 4 in run 1, 3 in run 2")
+    )
     listed = web.get(f"{api}/failures?group={group['group']}")["rows"]
     assert [one["item"] for one in listed] == ["A1", "A2", "B1"]
     of_group = {"group": group["group"]}

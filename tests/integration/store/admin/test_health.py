@@ -7,6 +7,7 @@ import sqlalchemy as sa
 from support import steering
 from support.graphs import Crawl
 
+from scrapy_itemgraph.exceptions import NotFoundError
 from scrapy_itemgraph.model.crawl_states import Event, State
 from scrapy_itemgraph.model.health import Health
 from scrapy_itemgraph.store import health
@@ -100,6 +101,12 @@ def test_a_machines_pause_is_red_and_a_persons_is_not(connection):
     assert found[numbers["b"]].why == "it was paused, and not by a person: why"
     steering.change(connection, "b", "resume")
     assert health.of_crawl(connection, numbers["b"]).health is Health.GREEN
+
+
+def test_a_crawl_that_was_deleted_meanwhile_is_not_found(connection):
+    """Whoever asks for its status gets no error of Python's."""
+    with pytest.raises(NotFoundError, match="deleted meanwhile"):
+        health.of_crawl(connection, 12345)
 
 
 def test_a_list_has_the_health_of_each_by_one_statement(connection):
