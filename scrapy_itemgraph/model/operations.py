@@ -201,10 +201,15 @@ class StoreResult(Operation):
 
 @dataclass(frozen=True)
 class Expire(Operation):
-    """Make results stale; inside an execution of this task, outside of all the item's tasks."""
+    """Make results stale; inside an execution of this task, outside of all the item's tasks.
+
+    With `if_older_than`, a moment or an age, it makes those alone stale that were completed before
+    that, and no failure run again. So what a website says of its changes is a hint and no order.
+    """
 
     id: str | None = field(default=None, kw_only=True)
     task: str | None = field(default=None, kw_only=True)
+    if_older_than: datetime | timedelta | float | str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -353,6 +358,8 @@ def from_json(line: Mapping[str, Any]) -> Operation:
             given["content"] = _decoded(given.get("content"))
         if isinstance(given.get("not_before"), str):
             given["not_before"] = datetime.fromisoformat(given["not_before"])
+        if cls is Expire and "-" in str(given.get("if_older_than")):  # no period has one
+            given["if_older_than"] = datetime.fromisoformat(given["if_older_than"])
         return cls(**given)
     except (TypeError, ValueError) as error:
         raise OperationError(f"{spelling}: {error}") from None
@@ -470,6 +477,20 @@ def _checked_result(operation: StoreResult) -> Operation:
     return _with(operation, metadata=metadata)
 
 
+def _checked_expire(operation: Expire) -> Operation:
+    _checked_plain(operation)
+    age = operation.if_older_than
+    if age is None:
+        return operation
+    if isinstance(age, datetime):
+        moments.check(age, "if_older_than")
+        return operation
+    try:
+        return _with(operation, if_older_than=periods.parse_period(age, "if_older_than"))
+    except ValueError as error:
+        raise OperationError(f"{error}; or a datetime with a time zone") from None
+
+
 def _checked_ttl(operation: SetTTL) -> Operation:
     _checked_plain(operation)
     if operation.ttl is not None:
@@ -499,6 +520,7 @@ _CHECKS: dict[type[Operation], Callable[[Any], Operation]] = {
     UpdateData: _checked_merge,
     UpdateMetadata: _checked_merge,
     StoreResult: _checked_result,
+    Expire: _checked_expire,
     SetTTL: _checked_ttl,
     AttachBlob: _checked_attach,
     DetachBlob: _checked_detach,

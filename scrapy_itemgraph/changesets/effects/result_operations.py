@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.changesets.effects.item_operations import applies, merged
 from scrapy_itemgraph.changesets.state import Handled, Result
 from scrapy_itemgraph.exceptions import OperationError
-from scrapy_itemgraph.model import due_times, item_names, periods
+from scrapy_itemgraph.model import due_times, item_names, moments, periods
 from scrapy_itemgraph.model import operations as ops
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from scrapy_itemgraph.changesets.effects.item_operations import ChangesetRun
     from scrapy_itemgraph.changesets.state import Item, TaskRow
     from scrapy_itemgraph.model.work import Claim
@@ -48,11 +47,13 @@ def store_result(run: ChangesetRun, operation: ops.StoreResult) -> None:
 @applies(ops.Expire)
 def expire(run: ChangesetRun, operation: ops.Expire) -> None:
     """Make results stale, and let failed ones run again."""
-    item = run.item(operation.id)
+    item, bound = run.item(operation.id), _bound(run, operation)
     for task in run.tasks_meant(operation.task, item):
+        result = item.results.get(task.id)
+        if bound is not None and (run.is_own(item, task) or not _is_before(result, bound)):
+            continue
         if run.is_own(item, task):
             run.own_expired = True
-        result = item.results.get(task.id)
         if result is None:
             if (item.id, task.id) not in run.draft.state.claimed_pairs or run.is_own(item, task):
                 continue
@@ -63,6 +64,21 @@ def expire(run: ChangesetRun, operation: ops.Expire) -> None:
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
     run.note(operation, "expired", item)
+
+
+def _bound(run: ChangesetRun, operation: ops.Expire) -> datetime | None:
+    """Return the moment before which results are old; None: all are."""
+    age = operation.if_older_than
+    if age is None or isinstance(age, datetime):
+        return age
+    return moments.later(run.draft.state.moment, -periods.parse_period(age, "if_older_than"))
+
+
+def _is_before(result: Result | None, bound: datetime) -> bool:
+    """Tell whether a result was completed before a moment, and nobody has to look at it."""
+    if result is None or result.is_held or result.completed_at is None:
+        return False
+    return result.completed_at < bound
 
 
 @applies(ops.SetTTL)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import re
+from datetime import datetime, timedelta
 
 import pytest
 from support import graphs, oracle
@@ -16,6 +17,7 @@ from scrapy_itemgraph import (
     UpdateData,
     UpdateMetadata,
 )
+from scrapy_itemgraph.exceptions import OperationError
 from scrapy_itemgraph.model.work import ErrorRecord, Outcome
 
 DAY = timedelta(days=1)
@@ -237,6 +239,43 @@ def test_expire_of_what_never_ran_is_nothing(crawl):
 
     assert crawl.result("A") is None
     assert crawl.state("A") == "never run"
+
+
+def test_expire_spares_what_is_not_older_than_said(crawl):
+    """A hint of a website, with its moment or an age, makes stale what was completed before it."""
+    for name in ("old", "new", "failed", "waits"):
+        crawl.work(name)
+    crawl.done("old")
+    crawl.age(days=0.5)
+    crawl.done("new")
+    crawl.failed("failed")
+    moment = crawl.result("new").completed_at
+
+    for age in (moment, timedelta(hours=6), "6h", 6 * 3600):
+        crawl.do(*(Expire(id=one, if_older_than=age) for one in ("new", "failed", "waits")))
+        assert crawl.state("new") == "fresh"
+        assert crawl.state("failed") == "held"
+        crawl.do(Expire(id="old", task="parse", if_older_than=age))
+        assert crawl.state("old") == "stale"
+        crawl.done("old")
+        crawl.do(Expire(id="old", if_older_than=age))
+        assert crawl.state("old") == "fresh"
+        crawl.age(days=0.5)
+        crawl.do(StoreResult(id="new", task="parse", metadata={}))
+
+
+@pytest.mark.parametrize(
+    ("age", "said"),
+    [
+        ("soon", "if_older_than is 'soon'; write "),
+        (0, "if_older_than is 0; write "),
+        (datetime(2026, 1, 1), "a datetime with a time zone"),  # noqa: DTZ001 - the mistake
+    ],
+)
+def test_an_age_that_is_none_is_refused(crawl, age, said):
+    """The error says what to write."""
+    with pytest.raises(OperationError, match=re.escape(said)):
+        crawl.do(Expire(id="A", if_older_than=age))
 
 
 def test_expire_is_the_explicit_retry_of_a_failure(crawl):

@@ -153,6 +153,11 @@ def test_spellings_are_mechanical(cls, spelling, verb):
             ops.RenameItem("B", id="A", if_taken="merge"),
         ),
         ({"op": "deleteItem", "id": "A", "forget": False}, ops.DeleteItem("A", forget=False)),
+        ({"op": "expire", "id": "A", "ifOlderThan": "6h"}, ops.Expire(id="A", if_older_than="6h")),
+        (
+            {"op": "expire", "id": "A", "ifOlderThan": "2030-01-01T00:00:00Z"},
+            ops.Expire(id="A", if_older_than=datetime(2030, 1, 1, tzinfo=timezone.utc)),  # noqa: UP017
+        ),
         (
             {"op": "createItem", "id": "A", "notBefore": "2030-01-01T00:00:00+00:00"},
             ops.CreateItem("A", not_before=datetime(2030, 1, 1, tzinfo=timezone.utc)),  # noqa: UP017
@@ -176,6 +181,7 @@ def test_operations_are_read_from_json(line, operation):
         ({"op": "createItem", "isIdDrawn": True}, "createItem has no field is_id_drawn"),
         ({"op": "renameItem"}, "renameItem"),
         ({"op": "createItem", "id": "A", "notBefore": "soon"}, "createItem"),
+        ({"op": "expire", "id": "A", "ifOlderThan": "last-year"}, "expire: "),
     ],
 )
 def test_json_that_is_no_operation_is_refused(line, what_is_wrong):
