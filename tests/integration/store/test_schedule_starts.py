@@ -270,7 +270,7 @@ def test_a_schedule_that_cannot_be_read_stops_no_other(scheduled):
     on_mars = "kind = 'cron', spec = '0 3 * * *', time_zone = 'Mars/Gale'"
     scheduled.run(f"UPDATE schedules SET {on_mars} WHERE id = :id", id=ours[1])
     assert schedules.renew(connection) == []
-    scheduled.run("UPDATE schedules SET next_at = now()")
+    scheduled.run("UPDATE schedules SET next_at = clock_timestamp()")
     scheduled.start()
 
     assert [scheduled.state(f"crawl {n}") for n in range(3)] == ["finished", "finished", "active"]
