@@ -257,8 +257,9 @@ def _give_back(
     returns = [
         claims.Return(
             c.claim,
-            int(c.outcome is Outcome.RETRY) if c.more_tries is None else c.more_tries,
+            int(c.outcome is Outcome.RETRY),
             None if c.delay is None else crawl.now + c.delay,
+            c.attempts_left or 0,
         )
         for c in kept
         if c.claim is not None

@@ -277,8 +277,8 @@ CLASSES: dict[str, type[Operation]] = {
 class Changeset:
     """All that one execution, or one call from outside, wants changed at once.
 
-    `delay` is how long a retry waits. `more_tries` is added to the tries of its work, below zero
-    which is how many are left; None: one for a retry. `deaths` are not its business.
+    `delay` is how long a retry waits. `attempts_left` is given where that is none of the attempts
+    that count; the next one begins with the request of the page. `deaths` are not its business.
     `allow_failure` keeps the operations of an execution that failed or was refused. `led_to` is the
     name of the known page that its redirect led to. `scraped` is kept where the operations are
     carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged, which
@@ -293,7 +293,7 @@ class Changeset:
     claim: Claim | None = None
     error: ErrorRecord | None = None
     delay: timedelta | None = None
-    more_tries: int | None = None
+    attempts_left: int | None = None
     allow_failure: bool = False
     led_to: str | None = None
     scraped: tuple[Scraped, ...] = ()

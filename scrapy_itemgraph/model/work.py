@@ -240,9 +240,13 @@ class GivenUp:
     url: str | None
 
 
+MOST_TRIES = 32766
+"""How many tries are counted, or are left at most: a smallint holds them."""
+
+
 def attempt_after(tries: int) -> int:
     """Return the number of the attempt after so many, from 1 to what a smallint holds."""
-    return min(max(tries, 0), 32766) + 1
+    return min(max(tries, 0), MOST_TRIES) + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ MUTATIONS = (
     Mutation(
         "a try that ended does not end a row of deaths",
         "store/worklist/claims.py",
-        "CASE WHEN ended.tries <> 0 THEN 0 ELSE w.alone_deaths END",
+        "CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_deaths END",
         "w.alone_deaths",
     ),
     Mutation(

@@ -47,6 +47,31 @@ async def test_a_plain_callback_has_its_page_fetched_again(crawl_of, site, caplo
     assert line.endswith("in 0 s: try again: no results yet")
 
 
+class Redirected(Spider):
+    """A page that redirects elsewhere, and whose callback is not ready there at first."""
+
+    looks = 0
+
+    async def start(self):
+        yield Request(self.site + "moved/A", self.parse, errback=self.failed)
+
+    def parse(self, response):
+        type(self).looks += 1
+        if self.looks < 3:
+            raise TryAgain(after=SOON)
+
+    def failed(self, failure): ...
+
+
+@deferred_f_from_coro_f
+async def test_a_page_is_asked_for_again_and_not_where_it_was_redirected(crawl_of, site):
+    """A page that says "please wait" is none that becomes ready."""
+    crawl = await crawl_of(Redirected).run(site.url)
+
+    assert crawl.downloaded == ["/moved/A", "/A"] * 3
+    assert [row[0] for row in crawl.rows(ATTEMPTS)] == ["retry", "retry", "ok"]
+
+
 class OfTask(Spider):
     """A task with one attempt: its request is not ready first, nor its page, nor a part of it."""
 
@@ -94,7 +119,7 @@ class Thrice(Spider):
     def seeds(self):
         yield CreateItem("A", tags=["page"], data={"url": self.site + "A"})
 
-    @task(tags=["page"], max_attempts=3)
+    @task(tags=["page"], max_attempts=100_000)
     def parse(self, response, item):
         type(self).looks += 1
         if self.looks < 3:

@@ -48,6 +48,7 @@ def store_result(run: ChangesetRun, operation: ops.StoreResult) -> None:
 def expire(run: ChangesetRun, operation: ops.Expire) -> None:
     """Make results stale, and let failed ones run again."""
     item, bound = run.item(operation.id), _bound(run, operation)
+    has_expired = bound is None
     for task in run.tasks_meant(operation.task, item):
         result = item.results.get(task.id)
         if bound is not None and (run.is_own(item, task) or not _is_before(result, bound)):
@@ -63,7 +64,9 @@ def expire(run: ChangesetRun, operation: ops.Expire) -> None:
         result.is_held = False
         result.is_changed = True
         run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
-    run.note(operation, "expired", item)
+        has_expired = True
+    if has_expired:
+        run.note(operation, "expired", item)
 
 
 def _bound(run: ChangesetRun, operation: ops.Expire) -> datetime | None:
@@ -75,10 +78,10 @@ def _bound(run: ChangesetRun, operation: ops.Expire) -> datetime | None:
 
 
 def _is_before(result: Result | None, bound: datetime) -> bool:
-    """Tell whether a result was completed before a moment, and nobody has to look at it."""
+    """Tell whether a result is from before a moment, and neither held nor expired since."""
     if result is None or result.is_held or result.completed_at is None:
         return False
-    return result.completed_at < bound
+    return max(result.completed_at, result.invalidated_at or result.completed_at) < bound
 
 
 @applies(ops.SetTTL)

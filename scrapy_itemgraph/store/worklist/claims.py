@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.model.work import Claim, InFlight, Outcome, attempt_after
+from scrapy_itemgraph.model.work import MOST_TRIES, Claim, InFlight, Outcome, attempt_after
 from scrapy_itemgraph.store import attempts, sql_conditions
 from scrapy_itemgraph.store import in_flight as stored_flights
 from scrapy_itemgraph.store.columns import columns, typed
@@ -73,18 +73,25 @@ TAKE_ANYWAY = text("""
 
 # Takes the token off claims that are given back or tried again; the fence is in the row itself. A
 # try that came to its end ends a row of deaths.
-GIVE_BACK = text("""
+# Tries below zero are attempts that are left. The last one is not counted away: at zero the run
+# would not wait for work that comes later. Where a page is not ready, it is asked from its own
+# request on, and not from where that was redirected.
+GIVE_BACK = text(f"""
     UPDATE work w
-    SET token = NULL, worker_id = NULL, claimed_at = NULL,
-        tries = least(w.tries + ended.tries, 32766), not_before = ended.not_before,
-        alone_deaths = CASE WHEN ended.tries <> 0 THEN 0 ELSE w.alone_deaths END,
-        alone_stalls = CASE WHEN ended.tries <> 0 THEN 0 ELSE w.alone_stalls END
+    SET token = NULL, worker_id = NULL, claimed_at = NULL, not_before = ended.not_before,
+        tries = CASE
+            WHEN ended.attempts_left > 0 THEN - ended.attempts_left
+            ELSE least(w.tries + ended.tries, CASE WHEN w.tries < 0 THEN -1 ELSE {MOST_TRIES} END)
+        END,
+        request = CASE WHEN ended.attempts_left > 0 THEN NULL ELSE w.request END,
+        alone_deaths = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_deaths END,
+        alone_stalls = CASE WHEN ended.tries > 0 THEN 0 ELSE w.alone_stalls END
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:tokens AS uuid[]),
-        CAST(:tries AS int[]), CAST(:not_before AS timestamptz[]))
-        AS ended(item_id, task_id, token, tries, not_before)
+        CAST(:tries AS int[]), CAST(:not_before AS timestamptz[]), CAST(:left AS int[]))
+        AS ended(item_id, task_id, token, tries, not_before, attempts_left)
     WHERE w.item_id = ended.item_id AND w.task_id = ended.task_id AND w.token = ended.token
     RETURNING w.item_id, w.task_id, w.queue_id, ended.token
-""")
+""")  # noqa: S608 - our own number
 
 REFILE = text("""
     UPDATE work w
@@ -334,11 +341,15 @@ def release_all(connection: Connection, worker_id: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """A claim that is given back, or tried again from a moment on; so many tries are added."""
+    """A claim that is given back, or tried again from a moment on; so many tries are added.
+
+    Unless `attempts_left` is 0, that many are left, whatever there were.
+    """
 
     claim: Claim
     tries: int
     not_before: datetime | None = None
+    attempts_left: int = 0
 
 
 class Freed(NamedTuple):
@@ -365,6 +376,7 @@ def give_back(connection: Connection, returns: Sequence[Return]) -> list[Freed]:
         tokens="claim.token",
         tries="tries",
         not_before="not_before",
+        left="attempts_left",
     )
     return typed(connection.execute(GIVE_BACK, given), Freed)
 

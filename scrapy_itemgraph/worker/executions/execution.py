@@ -22,7 +22,7 @@ from scrapy_itemgraph.model.operations import (
     Operation,
 )
 from scrapy_itemgraph.model.tallies import NO_TASK
-from scrapy_itemgraph.model.work import ErrorRecord, Outcome
+from scrapy_itemgraph.model.work import MOST_TRIES, ErrorRecord, Outcome
 from scrapy_itemgraph.tools.notes import Notes
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ class Execution:
     error: ErrorRecord | None = None
     outcome: Outcome = Outcome.OK
     delay: timedelta | None = None
-    more_tries: int | None = None
+    attempts_left: int | None = None  # as its callback raised TryAgain
     led_to: str | None = None  # the name of a known page, where a redirect led there
     allow_failure: bool = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -351,8 +351,8 @@ class Execution:
         if self.outcome is Outcome.OK:
             assert self.claim is not None
             assert self.task is not None
-            most = max(self.task.max_attempts, self.claim.attempt)
-            self.more_tries = -most if self.claim.attempts_left is None else 0
+            left = self.task.max_attempts - self.claim.attempt + 1
+            self.attempts_left = self.claim.attempts_left or min(max(1, left), MOST_TRIES)
         self.retry(error, delay)
 
     def release(self) -> None:
@@ -379,7 +379,7 @@ class Execution:
             claim=self.claim,
             error=self.error,
             delay=self.delay,
-            more_tries=self.more_tries,
+            attempts_left=self.attempts_left,
             allow_failure=self._keeps_outputs,
             led_to=self.led_to,
             is_of_callback=not self.is_of_task,

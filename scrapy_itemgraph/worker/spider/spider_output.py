@@ -323,7 +323,7 @@ class SpiderOutput:
             result = errback(failure)
         except Exception as raised:
             self.broke(leg, raised)
-            if execution.more_tries is None:
+            if not (isinstance(raised, TryAgain) and execution.attempts_left):
                 if isinstance(raised, CloseSpider):
                     self._settle(leg, verdict.outcome, error)
                 raise
@@ -369,7 +369,7 @@ class SpiderOutput:
             return await coroutine
         except Exception as raised:
             self.broke(leg, raised)
-            if leg.execution.more_tries is not None:
+            if isinstance(raised, TryAgain) and leg.execution.attempts_left:
                 return []
             raise
 

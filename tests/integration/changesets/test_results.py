@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -262,6 +263,34 @@ def test_expire_spares_what_is_not_older_than_said(crawl):
         assert crawl.state("old") == "fresh"
         crawl.age(days=0.5)
         crawl.do(StoreResult(id="new", task="parse", metadata={}))
+
+
+def test_a_hint_that_comes_twice_has_a_page_looked_at_once(crawl):
+    """The page that is fetched for the first one is fresh when it is done, and the log is true."""
+    crawl.done("A")
+    moment = crawl.result("A").completed_at + timedelta(hours=1)
+    crawl.age(days=0.5)
+    hint = Expire(id="A", task="parse", if_older_than=moment - timedelta(hours=12))
+    noted = [len(crawl.do(hint)), len(crawl.do(hint))]
+    claim = crawl.claimed("A", "parse")
+    noted.append(len(crawl.do(hint)))
+    crawl.end(claim)
+
+    assert crawl.state("A") == "fresh"
+    assert noted == [1, 0, 0]
+
+
+def test_the_last_attempt_that_is_left_is_not_counted_away(crawl):
+    """A retry that nobody judged by it leaves it, or the run would not wait for the work."""
+    crawl.work("A")
+    waits = graphs.changeset(crawl.claimed("A"), outcome=Outcome.RETRY, delay=DAY)
+    crawl.commit(replace(waits, attempts_left=1))
+    crawl.age(days=2)
+    claim = crawl.claimed("A")
+    crawl.end(claim, outcome=Outcome.RETRY, delay=DAY)
+
+    assert claim.attempts_left == 1
+    assert crawl.rows("SELECT tries FROM work WHERE not_before IS NOT NULL") == [(-1,)]
 
 
 @pytest.mark.parametrize(
