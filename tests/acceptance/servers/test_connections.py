@@ -91,12 +91,15 @@ def counted(database: str) -> Iterator[Peak]:
 
 @pytest.mark.parametrize(("spider", "settings"), [(TASKS, ""), (DROP_IN, KEPT)])
 def test_a_worker_has_three_connections(project, database, spider, settings):
-    """Two of its pool, and one that holds its locks, listens and renews its lease."""
+    """Two of its pool, and one that holds its locks, listens and renews its lease.
+
+    The pool has one more where a database answers late, as it does on a machine with much to do.
+    """
     with counted(database) as peak:
         run = project.write(spider, settings).crawl()
 
     assert run.stats["finish_reason"] == "finished", run.log
-    assert 2 <= peak.connections <= 3
+    assert 2 <= peak.connections <= 4
 
 
 def test_a_worker_has_one_connection_through_a_transaction_pooler(project, database, engine):
