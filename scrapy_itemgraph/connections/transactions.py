@@ -280,6 +280,11 @@ class Transactions:
         self._quickest = min(self._quickest, seconds)
         if not self._to_time and self._quickest >= _FAR:
             self._connections += self._more_when_far
+            logger.info(
+                "The database answers late, after %.0f ms at the quickest; one connection more",
+                self._quickest * 1000,
+                extra={"action": "database_far"},
+            )
             for _ in range(self._more_when_far):
                 self._room.release()
 

@@ -1,4 +1,4 @@
-"""What a callback raises whose page is not ready yet."""
+"""The exception of a callback that wants its page again later."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def _check_web(given: str, number: int) -> None:
 
 
 def web_address(value: Any) -> str | None:
-    """Read where people reach the cockpit, without a slash at the end; None where it is empty."""
+    """Read a URL of http or https, and drop a slash at its end; an empty value is None."""
     if not value:
         return None
     parts = urlsplit(str(value))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-MOST_RUNS = 10  # of a group, those that had it last
+MOST_RUNS = 10  # the newest runs that are kept of a group
 
 # Who numbers groups of a crawl is alone; the next statement sees what was numbered before.
 LOCK = text("SELECT pg_advisory_xact_lock(CAST('failure_groups'::regclass::oid AS int), :crawl)")

@@ -117,7 +117,7 @@ RULES = (
     Rule("spider_state", f"WHERE x.value IS NULL AND x.changed_at < {A_DAY_AGO}"),
     Rule("commit_tokens", f"WHERE x.committed_at < {A_DAY_AGO}"),
     Rule("failures", f"WHERE x.handled_at < {A_MONTH_AGO} ORDER BY x.handled_at"),
-    # The last number of a crawl stays: the next one is counted from it.
+    # The highest number of a crawl stays, because the next group gets the one after it.
     Rule(
         "failure_groups",
         f"""WHERE x.last_seen < {A_YEAR_AGO} AND EXISTS (SELECT FROM failure_groups o

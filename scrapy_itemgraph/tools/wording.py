@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 _DIGITS = re.compile(r"\d+")
-_NEAR = 0.75  # of 1: how much a misspelt word resembles what was meant: 'pgae' is 'page'
+_NEAR = 0.75  # the least similarity, from 0 to 1, of a misspelt word: 'pgae' is 'page'
 
 
 def one_line(value: Any) -> str:

@@ -97,9 +97,9 @@ ORDERS: dict[str, Callable[[dict[str, Any]], Any]] = {
 class FailureGroup:
     """Open failures of a task that are alike: how many, since when, and the last one of them.
 
-    `count` is an estimate where `is_estimated`. Handled ones count for `first_seen`, `times` and
-    `runs`: how often it failed in all, and in each of the last ten runs in which it did, the oldest
-    first. `number` is the group's in its crawl, for good; None: no worker has told of it.
+    `count` is an estimate where `is_estimated`. `first_seen`, `times` and `runs` count handled
+    failures, too: `runs` has the last ten runs with failures of the group, the oldest first.
+    `number` is the group's in its crawl, for good; None: no worker has told of it.
     """
 
     group: UUID

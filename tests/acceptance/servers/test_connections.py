@@ -93,13 +93,13 @@ def counted(database: str) -> Iterator[Peak]:
 def test_a_worker_has_three_connections(project, database, spider, settings):
     """Two of its pool, and one that holds its locks, listens and renews its lease.
 
-    The pool has one more where a database answers late, as it does on a machine with much to do.
+    The pool has one more where the log says that the database answers late.
     """
     with counted(database) as peak:
         run = project.write(spider, settings).crawl()
 
     assert run.stats["finish_reason"] == "finished", run.log
-    assert 2 <= peak.connections <= 4
+    assert 2 <= peak.connections <= 3 + run.log.count("; one connection more")
 
 
 def test_a_worker_has_one_connection_through_a_transaction_pooler(project, database, engine):

@@ -382,7 +382,7 @@ def test_a_narrow_list_keeps_the_end_of_a_url(scrapy, failing, monkeypatch):
 
 
 def test_a_group_has_its_number_and_its_trend(scrapy, failing):
-    """What runs had, handled or not, stands in its line and in JSON, as far as it says more."""
+    """Its line and JSON say how many each run had, handled ones too, if several runs had some."""
     crawl = failing
     every = scrapy("failures", "--groups", "--json").document
     for run, times in ((1, 2), (2, 1_000), (3, 1)):

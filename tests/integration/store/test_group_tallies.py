@@ -30,13 +30,13 @@ def told(connection, crawl, run, *fingerprints):
 
 
 def known(connection, crawl):
-    """Return what is kept of the groups: number, times and runs."""
+    """Return the number, times and runs of each group that has a row."""
     found = group_tallies.known(connection, crawl.id, [A, B, C])
     return {name: (one.number, one.times, [*map(tuple, one.runs)]) for name, one in found.items()}
 
 
 def test_groups_are_numbered_as_they_come_and_counted_by_run(connection):
-    """A number is the crawl's own and never changes; times are those of all runs together."""
+    """A number is the crawl's own and never changes; `times` counts all runs together."""
     crawl = graphs.Crawl.of(connection, **TASKS)
     other = graphs.Crawl(connection, "other")
     told(connection, crawl, 1, B, A, B)
@@ -62,7 +62,7 @@ def test_the_last_ten_runs_that_failed_are_kept(connection):
 
 
 def test_what_somebody_wrote_ends_no_worker(connection):
-    """Numbers at their end are added to, and what is no count by run is left out."""
+    """The largest numbers are added to, and values that are no counts by run are left out."""
     crawl = graphs.Crawl.of(connection, **TASKS)
     told(connection, crawl, 1, A)
     for stored in ("[]", '{"x": 1, "2": "a", "3": 9223372036854775807, "4": null}'):
