@@ -96,8 +96,8 @@ test-newest: ## what differs, on the newest Scrapy and the newest of all else, a
 	$(VENVNEWEST)/bin/python -m pip list --disable-pip-version-check
 	$(VENVNEWEST)/bin/python -m pytest -q $(PARALLEL) -m edge
 
-test-user: $(READY) compiled ## the acceptance tests alone, as CI runs them as an ordinary user; no process is forked
-	ITEMGRAPH_TEST_EXEC=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance
+test-user: $(READY) compiled ## what an ordinary user runs: servers, commands, jobs; each process is executed, none forked
+	ITEMGRAPH_TEST_EXEC=1 $(BIN)/python -m pytest -q $(PARALLEL) tests/acceptance/servers tests/acceptance/commands tests/acceptance/running
 
 test-companions: $(READYCOMPANIONS) ## beside other extensions for Scrapy; scrapy-playwright if chromium is installed
 	$(VENVCOMPANIONS)/bin/python -m pytest -q tests/acceptance/crawling/test_companions.py
@@ -121,13 +121,9 @@ chaos: $(READY) compiled ## faults of 25 kinds, a queue under fire, and slow tes
 	$(BIN)/python -u tests/chaos/queued_crawls.py $(CHAOS_QUEUE)
 	ITEMGRAPH_CHAOS_KILLS=60 ITEMGRAPH_CHAOS_ACTS=4000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/acceptance/failing/test_deaths.py tests/acceptance/failing/test_closed_deaths.py \
-		tests/acceptance/crawling/test_manuals.py \
-		tests/acceptance/crawling/test_crawl_spider.py tests/acceptance/commands/test_scrapyd.py \
-		tests/acceptance/crawling/test_runs.py tests/acceptance/hosts/test_politeness.py \
-		tests/acceptance/exports/test_kept_feeds.py tests/acceptance/servers/test_standby.py \
-		tests/acceptance/exports/test_blobs.py tests/integration/store/test_queue_order.py \
-		tests/acceptance/running/test_runner_faults.py tests/acceptance/crawling/test_changing_rules.py \
-		tests/acceptance/servers/test_event_streams.py tests/acceptance/urlfrontier/test_kills.py
+		tests/acceptance/exports/test_blobs.py tests/integration/store/test_queue_order.py
+	ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q -m slow tests \
+		--ignore=tests/acceptance/urlfrontier/test_topology.py
 	ITEMGRAPH_SEEDS=10000 ITEMGRAPH_TEST_SLOW=1 $(BIN)/python -m pytest -q \
 		tests/unit/worker/test_orders.py tests/acceptance/crawling/test_chains.py
 

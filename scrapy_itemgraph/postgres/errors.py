@@ -86,9 +86,18 @@ REASONS = (
         exceptions.DatabaseStartingError,
     ),
     _Reason(("53100",), "No space left", "has no disk space left", "Free some"),
+    # libpq says this where the URL asks for a server that takes writes: one is promoted soon.
+    _Reason(
+        (),
+        "session is read-only|server is in hot standby mode",
+        "takes no writes yet",
+        "It is a standby, and no primary answers: it has to be promoted. On a primary, "
+        "default_transaction_read_only is on for the database or the role",
+        exceptions.DatabaseStartingError,
+    ),
     _Reason(
         (READ_ONLY,),
-        "read-only transaction|session is read-only|server is in hot standby mode",
+        "read-only transaction",
         "takes no writes",
         "It is a standby, or just becoming the primary; use the primary's address, or name both "
         "with target_session_attrs=read-write. On a primary, default_transaction_read_only is on "

@@ -89,6 +89,8 @@ ITEMGRAPH_COMMIT_INTERVAL = 0.02
 """
 
 DONE = "SELECT count(DISTINCT item_id) FROM results WHERE completed_at IS NOT NULL"
+WORKERS = "SELECT count(*) FROM workers"
+FEEDS_TO_BEGIN = "SELECT count(*) FROM feeds WHERE uri IS NULL"
 
 
 class HeldSite(sites.Site):
@@ -117,10 +119,14 @@ class Scene:
     behind: int
     fall: int
 
+    def count(self, query: str) -> int:
+        """Return what a query counts at the first server."""
+        with psycopg.connect(self.primary.url) as witness:
+            return witness.execute(query).fetchone()[0]
+
     def until_done(self, pages: int) -> None:
         """Wait until so many pages are done."""
-        with psycopg.connect(self.primary.url, autocommit=True) as witness:
-            until(lambda: witness.execute(DONE).fetchone()[0] >= pages)
+        until(lambda: self.count(DONE) >= pages)
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
@@ -214,12 +220,16 @@ def crawl(directory: Path, case: Case, settings: str = "") -> None:
     with (
         servers.own_postgres() as primary,
         sites.site(HeldSite) as site,
-        case.how(Scene(primary, site, case.behind, case.fall)) as (url, happen),
+        case.how(scene := Scene(primary, site, case.behind, case.fall)) as (url, happen),
     ):
         project = Project(directory, url, site.url).write(case.spider, SETTINGS + settings)
         started = [project.start("crawl", "s")]
         until(lambda: site.hits["/page/3"] > 0, project.log)
+        site.may_answer.clear()
         started += [project.start("crawl", "s") for _ in range(case.workers - 1)]
+        until(lambda: scene.count(WORKERS) == case.workers, project.log)
+        until(lambda: scene.count(FEEDS_TO_BEGIN) == 0, project.log)
+        site.may_answer.set()
         server = happen()
         check(server, [project.finish(process) for process in started])
 

@@ -231,6 +231,26 @@ def test_a_database_that_is_read_only_by_default_is_named_as_one(database, engin
         connection.exec_driver_sql("INSERT INTO crawls (name) VALUES ('none')")
 
 
+def test_a_start_waits_where_the_url_asks_for_the_primary_and_there_is_none(database, engine):
+    """A standby is being promoted; a crawl that is started meanwhile does not end for it."""
+    with engine.begin() as connection:
+        name = urls.normalise_url(database).database
+        connection.exec_driver_sql(
+            f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
+        )
+    engine.dispose()
+    url = urls.normalise_url(database).update_query_dict({"target_session_attrs": "read-write"})
+
+    with (
+        pytest.raises(DatabaseUnavailableError, match="takes no writes yet") as refused,
+        errors.translated(url),
+        engines.sync_engine(url).connect(),
+    ):
+        pass
+
+    assert engines.Starting(60.0).goes_on(refused.value)
+
+
 def test_a_server_is_asked_what_it_does_whatever_its_style_of_dates(database, engine):
     """The moment at which a transaction was begun is read, and found again."""
     with engine.begin() as connection:
