@@ -9,7 +9,7 @@ from scrapy.core.scheduler import BaseScheduler
 from scrapy.utils.defer import deferred_from_coro
 
 from scrapy_itemgraph.tools import logs
-from scrapy_itemgraph.worker.downloads import request_slots
+from scrapy_itemgraph.worker.downloads import request_slots, revalidation
 from scrapy_itemgraph.worker.executions.execution import LegState, request_legs
 from scrapy_itemgraph.worker.spider.request_ids import RequestIds
 from scrapy_itemgraph.worker.worker import WorkerComponent
@@ -106,6 +106,7 @@ class Scheduler(WorkerComponent, BaseScheduler):
         if execution.is_doomed:
             leg.close()
             return False
+        revalidation.withdraw(request, leg)
         if execution.claim is not None and not execution.is_of_task:
             return self._worker.parts.redirects.follow(request, leg)
         if self._is_seen(leg, request):

@@ -313,7 +313,12 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
                 is_failed = changeset.outcome is Outcome.FAILED
                 is_held = not changeset.outcome.is_complete and not is_expired
                 result_operations.end_own(
-                    run, is_failed=is_failed, is_held=is_held, led_to=changeset.led_to
+                    run,
+                    is_failed=is_failed,
+                    is_held=is_held,
+                    led_to=changeset.led_to,
+                    validators=changeset.validators,
+                    is_unchanged=changeset.outcome is Outcome.UNCHANGED,
                 )
         draft.keep()
         yield_after(connection, len(run.notes))
@@ -326,7 +331,9 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if claim is not None and changeset.is_of_callback:
             _keep_requests(connection, state, changeset, claim, ending, is_held=not is_expired)
     ending.is_expired = is_expired
-    is_failure = ending.outcome not in {Outcome.OK, Outcome.KNOWN, Outcome.GONE}
+    is_failure = ending.outcome is not Outcome.GONE and not (
+        ending.outcome is not None and ending.outcome.is_complete
+    )
     if claim is not None and is_failure:
         _hold(state, claim, ending)
     return ending

@@ -86,22 +86,25 @@ DROP_TAGS = text("""
 
 SET_RESULTS = text("""
     INSERT INTO results (item_id, task_id, task_version, metadata, is_successful, is_held,
-        created_at, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, led_to)
+        created_at, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, led_to,
+        validators)
     SELECT item_id, task_id, task_version, CAST(metadata AS json), is_successful, is_held,
-        :now, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, led_to
+        :now, completed_at, invalidated_at, expires_at, due_at, ttl_overridden, run, led_to,
+        CAST(validators AS json)
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]),
         CAST(:metadata AS text[]), CAST(:successful AS bool[]), CAST(:held AS bool[]),
         CAST(:completed AS timestamptz[]), CAST(:invalidated AS timestamptz[]),
         CAST(:expires AS timestamptz[]), CAST(:due AS timestamptz[]),
-        CAST(:overridden AS bool[]), CAST(:runs AS int[]), CAST(:led_to AS uuid[]))
+        CAST(:overridden AS bool[]), CAST(:runs AS int[]), CAST(:led_to AS uuid[]),
+        CAST(:validators AS text[]))
         AS new(item_id, task_id, task_version, metadata, is_successful, is_held, completed_at,
-            invalidated_at, expires_at, due_at, ttl_overridden, run, led_to)
+            invalidated_at, expires_at, due_at, ttl_overridden, run, led_to, validators)
     ON CONFLICT (item_id, task_id) DO UPDATE SET task_version = excluded.task_version,
         metadata = excluded.metadata, is_successful = excluded.is_successful,
         is_held = excluded.is_held, completed_at = excluded.completed_at,
         invalidated_at = excluded.invalidated_at, expires_at = excluded.expires_at,
         due_at = excluded.due_at, ttl_overridden = excluded.ttl_overridden,
-        run = excluded.run, led_to = excluded.led_to
+        run = excluded.run, led_to = excluded.led_to, validators = excluded.validators
 """)
 
 DROP_ATTEMPTS = text("""
@@ -305,6 +308,7 @@ def _write_results(connection: Connection, state: State, living: Sequence[Item])
             overridden="ttl_overridden",
             runs="run",
             led_to="led_to",
+            validators="validators",
         )
         given["metadata"] = [_json(result.metadata) for *_, result in rows]
         connection.execute(SET_RESULTS, {"now": state.now, **given})

@@ -63,7 +63,8 @@ RESULTS = text("""
     SELECT r.item_id, r.task_id, r.task_version, r.metadata, r.is_successful, r.is_held,
         r.created_at, r.completed_at, r.invalidated_at, r.expires_at, r.due_at, r.ttl_overridden,
         coalesce(r.run, 1) AS run, coalesce(r.hold = 'left', false) AS is_left,
-        false AS is_pending, false AS is_changed, r.led_to
+        false AS is_pending, false AS is_changed, r.led_to,
+        CAST(r.validators AS text) AS validators
     FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN results r ON r.item_id = wanted.id
 """)

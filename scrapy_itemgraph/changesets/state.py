@@ -70,6 +70,7 @@ class Result:
     is_pending: bool = False
     is_changed: bool = True
     led_to: UUID | None = None
+    validators: str | None = None  # as JSON
     is_freed: bool = False
 
     def is_fresh(self, version: str) -> bool:
@@ -81,6 +82,13 @@ class Result:
             and self.invalidated_at is None
             and not is_expired
         )
+
+    @property
+    def ttl(self) -> timedelta | None:
+        """How long after its completion it expires; None: it does not, or is not complete."""
+        if self.completed_at is None or self.expires_at is None:
+            return None
+        return self.expires_at - self.completed_at
 
     @property
     def is_gone(self) -> bool:

@@ -42,7 +42,7 @@ _EVERY = "*"  # category
 _CUT_AT_END = {"ERROR"}  # what is said first is what tells it
 _COLOURED_HEADS = {"STATE", "HEALTH", "NOW", "OUTCOME", "KIND"}
 _COLOURS = {
-    **dict.fromkeys(("fresh", "ok", "may run now", Health.GREEN.word), _GREEN),
+    **dict.fromkeys(("fresh", "ok", "unchanged", "may run now", Health.GREEN.word), _GREEN),
     **dict.fromkeys(("retry", "died", "stalled", "does not run now"), _YELLOW),
     **dict.fromkeys(("held", "failed", "error"), _RED),
     **dict.fromkeys(("warn", Health.AMBER.word), _YELLOW),

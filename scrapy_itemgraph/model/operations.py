@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.attempt_logs import LogLine
     from scrapy_itemgraph.model.feed_exports import Scraped
     from scrapy_itemgraph.model.page_records import PageRecord
+    from scrapy_itemgraph.model.validators import Validators
     from scrapy_itemgraph.model.work import Claim, ErrorRecord, Outcome
 
 Merge = Callable[[dict[str, Any]], Mapping[str, Any]] | Mapping[str, Any]
@@ -280,7 +281,8 @@ class Changeset:
     `delay` is how long a retry waits. `attempts_left` is given where that is none of the attempts
     that count; the next one begins with the request of the page. `deaths` are not its business.
     `allow_failure` keeps the operations of an execution that failed or was refused. `led_to` is the
-    name of the known page that its redirect led to. `scraped` is kept where the operations are
+    name of the known page that its redirect led to. `validators` are those of the response that the
+    result is made from. `scraped` is kept where the operations are
     carried out. `is_of_callback` says that it ran a plain callback. `log` is what it logged, which
     is kept however it ended. `attached` is what of its operations has content to be stored.
     `items_scraped` counts its scraped items, whether they are kept or not. `page` tells of its
@@ -296,6 +298,7 @@ class Changeset:
     attempts_left: int | None = None
     allow_failure: bool = False
     led_to: str | None = None
+    validators: Validators | None = None
     scraped: tuple[Scraped, ...] = ()
     is_of_callback: bool = False
     log: Sequence[LogLine] = ()

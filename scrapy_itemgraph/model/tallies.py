@@ -19,6 +19,7 @@ NO_ANSWER = "none"  # what stands for the HTTP status of a request that was not 
 _COUNTED = {
     Outcome.OK: "done",
     Outcome.KNOWN: "done",
+    Outcome.UNCHANGED: "done",
     Outcome.GONE: "gone",
     Outcome.RETRY: "retried",
     Outcome.FAILED: "failed",

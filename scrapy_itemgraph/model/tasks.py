@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MARK = "__itemgraph_task__"
 _CALLBACK = "callback:"  # how the tag of a plain callback begins
 SET_ASIDE = "callback."
+BODY = "body"  # what counts of a response: all of it
 _BESIDE_RULES = ("time_zone", "spread")
 _OF_EXPIRY = (*map(str, Kind), *_BESIDE_RULES)
 CALLBACK_OPTIONS = (
@@ -81,9 +82,16 @@ class Task:
     retry_failed_on_version_bump: bool = False
     is_callback: bool = False
     answers: Mapping[int, str] | None = None  # None: those of ITEMGRAPH_ANSWERS
+    revalidate: bool = False
+    unchanged_if: str | None = None  # "body", or the name of a method
 
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def keeps_validators(self) -> bool:
+        """Whether it is told of a page that this is as it was, or finds out."""
+        return self.revalidate or self.unchanged_if is not None
 
     def retry_delay(self, attempt: int) -> timedelta:
         """Return how long to wait after the given attempt (from 1), before jitter."""
@@ -122,6 +130,8 @@ def task(
     exclusive: Literal["pair", "item"] = "pair",
     retry_failed_on_version_bump: bool = False,
     answers: Mapping[int, str] | None = None,
+    revalidate: bool = False,
+    unchanged_if: str | None = None,
 ) -> Callable[[F], F]:
     """Make a spider method a task for items with one of `tags`, or raise a TaskDefinitionError."""
     given = dict(locals())
@@ -242,7 +252,24 @@ def discover(spider_class: type) -> dict[str, Task]:
                 f"{options.name!r} names no method of the spider"
                 f"{closest(options.request, dir(spider_class))}"
             )
+        _check_unchanged_if(spider_class, options)
     return found
+
+
+def _check_unchanged_if(spider_class: type, options: Task) -> None:
+    """Check that `unchanged_if` names a method that returns at once what counts of a response."""
+    name = options.unchanged_if
+    if name is None or name == BODY:
+        return
+    method = getattr(spider_class, name, None)
+    where = f"{spider_class.__name__}: unchanged_if={name!r} of the task {options.name!r}"
+    if not callable(method):
+        raise TaskDefinitionError(
+            f'{where} names no method of the spider{closest(name, dir(spider_class))}; "body" '
+            "stands for all of the response"
+        )
+    if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
+        raise TaskDefinitionError(f"{where} is async; write a plain method that returns text")
 
 
 def uncovered_dependencies(tasks: Mapping[str, Task]) -> list[tuple[Task, Task]]:
@@ -401,6 +428,16 @@ def _check(options: Task) -> None:
     _check_integer(options.max_attempts, "max_attempts", least=1)
     if options.max_failures is not None:
         _check_integer(options.max_failures, "max_failures", least=1)
+    if not isinstance(options.revalidate, bool):
+        raise TaskDefinitionError(f"revalidate is True or False, not {options.revalidate!r:.80}")
+    if not isinstance(options.unchanged_if, str | None):
+        raise TaskDefinitionError(
+            f'unchanged_if is "body" or the name of a method, not {options.unchanged_if!r:.80}'
+        )
+    if options.keeps_validators and not options.download:
+        raise TaskDefinitionError(
+            "revalidate and unchanged_if are for tasks that download; leave them out"
+        )
     _check_limits(options)
 
 
@@ -430,11 +467,15 @@ def _check_integer(value: Any, what: str, *, least: int) -> None:
 
 
 class RegisteredTask(NamedTuple):
-    """A task as a worker registered it; `definition` digests all that its code declares of it."""
+    """A task as a worker registered it; `definition` digests all that its code declares of it.
+
+    `revalidates`: its claims ask for the validators of the result that is there.
+    """
 
     name: str
     version: str
     definition: UUID
+    revalidates: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

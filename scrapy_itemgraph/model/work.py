@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from scrapy_itemgraph.model.limits import Grant
     from scrapy_itemgraph.model.snapshots import ItemSnapshot
+    from scrapy_itemgraph.model.validators import Validators
 
 UNMADE = "request"  # type of the error of work whose request could not be made
 
@@ -29,6 +30,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     GONE = "gone"
     KNOWN = "known"
+    UNCHANGED = "unchanged"
     RELEASED = "released"
     DIED = "died"
     STALLED = "stalled"
@@ -37,7 +39,7 @@ class Outcome(StrEnum):
     @property
     def is_complete(self) -> bool:
         """Whether the pair has its result, and is not held."""
-        return self in {Outcome.OK, Outcome.KNOWN}
+        return self in {Outcome.OK, Outcome.KNOWN, Outcome.UNCHANGED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,7 @@ class Claim:
     `attempts_left` is how many a person gave the page, this one among them; None: as its task says.
     `ruleset_id` is that of the rules that it keeps to; None: there are none.
     `depth` is the least depth of its page that was known; None where depths are not tracked.
+    `validators` are those of the response that its result was made from, if it may be so still.
     """
 
     item_id: int
@@ -106,6 +109,7 @@ class Claim:
     attempts_left: int | None = None
     ruleset_id: int | None = None
     depth: int | None = None
+    validators: Validators | None = None
 
 
 Pair: TypeAlias = tuple[int, int]  # the numbers of an item and a task

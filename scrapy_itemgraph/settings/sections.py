@@ -81,6 +81,7 @@ class Results:
     )
     answers: Mapping[int, str] = field(default_factory=dict, metadata=_by(readers.answers))
     tag_renames: Mapping[str, str] = field(default_factory=dict, metadata=_by(readers.renames))
+    max_unchanged: int = field(default=50, metadata=_by(readers.integer))
 
     @property
     def incremental_callbacks(self) -> list[str] | None:

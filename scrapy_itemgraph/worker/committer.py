@@ -42,6 +42,7 @@ _STATS = {
     Outcome.REFUSED: "refused",
     Outcome.GONE: "gone",
     Outcome.KNOWN: "known",
+    Outcome.UNCHANGED: "unchanged",
     Outcome.RELEASED: "released",
     Outcome.SKIPPED: "skipped",
     None: "lease_lost",

@@ -179,7 +179,8 @@ class Both:
         for claim, fields in ends:
             is_of_callback = claim is not None and self.model.tasks[claim.task].is_callback
             allowed = {"allow_failure": True} if is_of_callback else {}
-            end = End(token=None if claim is None else claim.token, **fields | allowed)
+            nothing = {"operations": ()} if fields.get("outcome") == "unchanged" else {}
+            end = End(token=None if claim is None else claim.token, **fields | allowed | nothing)
             model.append(end)
             ours.append(
                 graphs.changeset(

@@ -178,7 +178,7 @@ class Crawl(ItemGraph):
         pair = None if end.token is None else self.claimed(end.token)
         if end.token is not None and pair is None:
             return Became(None)
-        if end.outcome in {"ok", "known", "gone", "failed", "refused"}:
+        if end.outcome in {"ok", "unchanged", "known", "gone", "failed", "refused"}:
             became = self._carried_out(end, pair)
         else:
             became = Became(end.outcome)
@@ -199,7 +199,7 @@ class Crawl(ItemGraph):
     def _carried_out(self, end: End, pair: Pair | None) -> Became:
         """Carry out what was yielded, or none of it; then comes the result (design 4)."""
         outcome, error = end.outcome, None
-        keeps = outcome in {"ok", "known", "gone"} or end.allow_failure
+        keeps = outcome in {"ok", "unchanged", "known", "gone"} or end.allow_failure
         run = Run(self)
         version = None
         if pair is not None:
@@ -224,7 +224,7 @@ class Crawl(ItemGraph):
         if pair is not None and run.own is not None:
             survivor = Pair(run.own, pair.task)
             if keeps and outcome != "refused":
-                self._complete(survivor, run, version)
+                self._complete(survivor, run, version, is_unchanged=outcome == "unchanged")
                 if outcome == "known":
                     self.items[run.own].results[pair.task].led_to = end.led_to
             self._hold(survivor, outcome, is_expired=is_expired)
@@ -238,10 +238,18 @@ class Crawl(ItemGraph):
         result = self.items[pair.item].results.get(pair.task)
         return result is not None and result.expired not in {None, self.work[pair].answers}
 
-    def _complete(self, pair: Pair, run: Run, version: str | None) -> None:
-        """Complete a result: now, in the version as it was claimed (SRAP-10, SRAP-19)."""
+    def _complete(
+        self, pair: Pair, run: Run, version: str | None, *, is_unchanged: bool = False
+    ) -> None:
+        """Complete a result: now, in the version as it was claimed (SRAP-10, SRAP-19).
+
+        One whose page is unchanged keeps the time to live that it was given.
+        """
         result = self.items[pair.item].results.setdefault(pair.task, Result(self.tick))
         ttl, is_own = run.ttl or (self.tasks[pair.task].ttl, False)
+        if is_unchanged and result.has_own_ttl and run.ttl is None:
+            has_moment = result.completed is not None and result.expires is not None
+            ttl, is_own = result.expires - result.completed[0] if has_moment else None, True
         result.completed, result.version = (self.now, self.tick), version
         result.run = self.run
         result.led_to = None
@@ -259,7 +267,7 @@ class Crawl(ItemGraph):
             result = self.items[pair.item].results[pair.task]
             result.is_held = result.is_gone = True
             result.expired = self.tick  # stale, once it is freed
-        elif outcome not in {"ok", "known", "gone"}:
+        elif outcome not in {"ok", "unchanged", "known", "gone"}:
             self._fail(pair, outcome, is_expired=is_expired)
 
     def _fail(self, pair: Pair, kind: str, *, is_expired: bool = False) -> None:

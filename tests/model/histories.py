@@ -214,7 +214,11 @@ additions = st.lists(
     max_size=3,
 )
 endings = st.sampled_from(
-    ["ok"] * 6 + ["failed"] * 2 + ["retry"] * 2 + ["known", "gone", "refused", "released"]
+    ["ok"] * 6
+    + ["failed"] * 2
+    + ["retry"] * 2
+    + ["known", "gone", "refused", "released"]
+    + ["unchanged"]
 )
 
 

@@ -34,6 +34,7 @@ BUDGETS = {
     "claims.GIVE_BACK": 20,
     "claims.OPEN_KINDS": 30,
     "claims.TAKE": 140,
+    "claims.VALIDATORS": 30,
     "lost_commit_answers.NOTE": 0,
     "lost_commit_answers.TAKE": 10,
     "crawls.SHARE_CRAWL": 10,

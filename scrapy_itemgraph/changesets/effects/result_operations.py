@@ -14,6 +14,7 @@ from scrapy_itemgraph.model import operations as ops
 if TYPE_CHECKING:
     from scrapy_itemgraph.changesets.effects.item_operations import ChangesetRun
     from scrapy_itemgraph.changesets.state import Item, TaskRow
+    from scrapy_itemgraph.model.validators import Validators
     from scrapy_itemgraph.model.work import Claim
 
 
@@ -139,7 +140,7 @@ def complete(
     result.is_pending = False
     result.free()
     result.run = run.draft.state.run
-    result.led_to = None
+    result.led_to = result.validators = None
     result.expire_at(_next_due(now, task, item), now, overridden=False)
     run.draft.effects.failures.append(Handled((item.id, task.id)))
     return result
@@ -165,11 +166,19 @@ def leave_own(run: ChangesetRun) -> None:
 
 
 def end_own(
-    run: ChangesetRun, *, is_failed: bool, is_held: bool, led_to: str | None = None
+    run: ChangesetRun,
+    *,
+    is_failed: bool,
+    is_held: bool,
+    led_to: str | None = None,
+    validators: Validators | None = None,
+    is_unchanged: bool = False,
 ) -> None:
     """Complete the execution's own pair, on the item that survived it; none after a deletion.
 
     What is held and did not fail is gone. `led_to` names the known page that it led to.
+    `validators` are those of the response that it was made from. What `is_unchanged` keeps the
+    time to live that its callback gave it.
     """
     claim, item = run.claim, _own_item(run)
     if claim is None or item is None:
@@ -177,9 +186,15 @@ def end_own(
     task = run.draft.state.task_numbered(claim.task_id)
     before = item.results.get(task.id)
     invalidated_at = None if before is None else before.invalidated_at
+    has_own_ttl = is_unchanged and before is not None and before.ttl_overridden
+    own_ttl = None if before is None else before.ttl
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     result.is_successful = not is_failed
     result.led_to = None if led_to is None else item_names.name_key(led_to)
+    result.validators = None if validators is None else validators.as_json()
+    if has_own_ttl:
+        now = run.draft.state.moment
+        result.expire_at(due_times.next_due(now, own_ttl), now, overridden=True)
     if run.own_ttl is not None:
         _set_expiry(run, item, result, task, run.own_ttl)
     if (is_failed and task.is_callback) or (is_held and not is_failed):

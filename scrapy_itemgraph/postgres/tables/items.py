@@ -143,6 +143,11 @@ results = Table(
     Column("run", Integer, comment="the run of its crawl that it is of; null: the first"),
     Column("hold", Text, comment="skipped, stashed or left: set aside"),
     Column("led_to", Uuid, comment="the key of the known page's name that its redirect led to"),
+    Column(
+        "validators",
+        JSON,
+        comment="of the response that it was made from, where its task asks for changes alone",
+    ),
     PrimaryKeyConstraint("item_id", "task_id"),
     Index("results_due_idx", "task_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     # A complete result is in one of these three, so that a task's are counted where they stand.

@@ -39,7 +39,7 @@ SECONDS = text("""
             AND (SELECT count(*) < :most OR min(m.created_at) < :since FROM made m) AS is_whole
     FROM (
         SELECT date_trunc('second', a.ended_at) AS second,
-            CASE a.outcome WHEN 'ok' THEN 1 ELSE 0 END AS done,
+            CASE WHEN a.outcome IN ('ok', 'unchanged', 'known') THEN 1 ELSE 0 END AS done,
             CASE a.outcome WHEN 'failed' THEN 1 ELSE 0 END AS failed,
             0 AS items, coalesce(a.scraped, 0) AS scraped
         FROM looked a

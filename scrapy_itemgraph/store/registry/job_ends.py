@@ -99,7 +99,8 @@ HAS_DONE = text(f"""
     SELECT EXISTS (
         SELECT FROM (
             SELECT a.worker_id, a.outcome FROM attempts a ORDER BY a.id DESC LIMIT {_NEWEST}) AS a
-        WHERE a.worker_id = :worker AND a.outcome IN ('ok', 'failed', 'refused', 'gone', 'known'))
+        WHERE a.worker_id = :worker
+            AND a.outcome IN ('ok', 'unchanged', 'known', 'gone', 'failed', 'refused'))
 """)  # noqa: S608 - our own number
 
 CRASHED = text("""

@@ -170,12 +170,12 @@ def register_tasks(
         before = known.get(one.name)
         is_known = before is not None and before.definition == definition and before.is_registered
         if before is not None and (is_known or one.name in outdated):
-            registered[before.id] = RegisteredTask(one.name, one.version, definition)
+            registered[before.id] = _registered(one, definition)
             continue
         columns = _columns(one, default_ttl, slot_ids)
         columns |= {"crawl": crawl_id, "spider": spider, "definition": definition}
         task_id = connection.execute(SAVE_TASK, columns).scalar_one()
-        registered[task_id] = RegisteredTask(one.name, one.version, definition)
+        registered[task_id] = _registered(one, definition)
         _connect(connection, crawl_id, task_id, one, registered)
         _sweep_change(connection, crawl_id, task_id, one, before)
         changed.append(one.name)
@@ -200,6 +200,10 @@ def register_tasks(
         changed=tuple(changed),
         vanished=tuple(vanished),
     )
+
+
+def _registered(task: Task, definition: uuid.UUID) -> RegisteredTask:
+    return RegisteredTask(task.name, task.version, definition, task.keeps_validators)
 
 
 def are_in_force(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import text
 
+from scrapy_itemgraph.model.validators import Validators
 from scrapy_itemgraph.model.work import MOST_TRIES, Claim, InFlight, Outcome, attempt_after
 from scrapy_itemgraph.store import attempts, sql_conditions
 from scrapy_itemgraph.store import in_flight as stored_flights
@@ -110,6 +111,15 @@ DROP = text("""
 DEPTHS = text("""
     SELECT d.item_id, d.depth FROM unnest(CAST(:items AS bigint[])) AS wanted(id)
     JOIN depths d ON d.item_id = wanted.id AND d.depth < 2147483647
+""")
+
+# By what a website can tell that the page is as it was from which a result was made.
+VALIDATORS = text("""
+    SELECT r.item_id, r.task_id, r.validators
+    FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
+        AS wanted(item_id, task_id, version)
+    JOIN results r ON r.item_id = wanted.item_id AND r.task_id = wanted.task_id
+    WHERE r.validators IS NOT NULL AND r.is_successful AND r.task_version = wanted.version
 """)
 
 # Waits for a claim of this worker that is under way, and holds further ones off.
@@ -216,6 +226,8 @@ def claim(
     )
     if tracks_depth and claims:
         claims = _with_depths(connection, claims)
+    if any(tasks[one.task_id].revalidates for one in claims):
+        claims = _with_validators(connection, claims, tasks)
     if alone:
         in_flight = InFlight(room=len(claims))
     if not claims or in_flight is None:
@@ -228,6 +240,17 @@ def _with_depths(connection: Connection, claims: Sequence[Claim]) -> list[Claim]
     rows = connection.execute(DEPTHS, {"items": sorted({one.item_id for one in claims})})
     depths = {row.item_id: row.depth for row in rows}
     return [replace(one, depth=depths.get(one.item_id, 0)) for one in claims]
+
+
+def _with_validators(
+    connection: Connection, claims: Sequence[Claim], tasks: Mapping[int, RegisteredTask]
+) -> list[Claim]:
+    """Return claims with the validators of their results, where these stand for what is claimed."""
+    wanted = [one for one in claims if tasks[one.task_id].revalidates]
+    given = columns(wanted, items="item_id", tasks="task_id", versions="version")
+    rows = connection.execute(VALIDATORS, given)
+    found = {(row.item_id, row.task_id): Validators.read(row.validators) for row in rows}
+    return [replace(one, validators=found.get((one.item_id, one.task_id))) for one in claims]
 
 
 def _put_in_flight(

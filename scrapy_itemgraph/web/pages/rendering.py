@@ -47,7 +47,7 @@ SIGNS = {
     "well": "good quiet",
     "needs a look": "warn",
     "broken": "bad",
-    **dict.fromkeys(("fresh", "ok", "sent", "no open failure", "done"), "good"),
+    **dict.fromkeys(("fresh", "ok", "unchanged", "sent", "no open failure", "done"), "good"),
     **dict.fromkeys(("runs", "running", "sweeping"), "live"),
     **dict.fromkeys(("paused", "aborted", "cancelled", "stopped", "ended", "disabled"), "held"),
     **dict.fromkeys(("gone", "refused", "skipped", "stashed", "left"), "held"),

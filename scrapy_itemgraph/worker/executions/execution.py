@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.model.page_records import PageRecord
     from scrapy_itemgraph.model.rule_matching import CompiledRules
     from scrapy_itemgraph.model.tasks import Task
+    from scrapy_itemgraph.model.validators import Validators
     from scrapy_itemgraph.model.work import Claim
     from scrapy_itemgraph.throttle.limiter import Lane
     from scrapy_itemgraph.tools.async_tools import Emptied
@@ -88,6 +89,14 @@ class Leg:
     def is_returnable(self) -> bool:
         """Whether its work can be given back: it is a claim's."""
         return self.execution.claim is not None
+
+    @property
+    def has_validators(self) -> bool:
+        """Whether it is a claim's own request, and is to have the validators of its page."""
+        claim, task = self.execution.claim, self.execution.task
+        if not self.is_own or claim is None or claim.validators is None:
+            return False
+        return task is not None and task.revalidate
 
     @property
     def is_without_response(self) -> bool:
@@ -195,6 +204,8 @@ class Execution:
     delay: timedelta | None = None
     attempts_left: int | None = None  # as its callback raised TryAgain
     led_to: str | None = None  # the name of a known page, where a redirect led there
+    is_conditional: bool = False  # its request asks for the page only if that has changed
+    validators: Validators | None = None  # of its response, or as they were if it is unchanged
     allow_failure: bool = field(init=False)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     is_login: bool = False
@@ -336,6 +347,10 @@ class Execution:
         self._settle(Outcome.KNOWN, where)
         self.led_to = name
 
+    def unchanged(self) -> None:
+        """End as unchanged: by its answer the page is as it was when its result was made."""
+        self._settle(Outcome.UNCHANGED, None)
+
     def skip(self, where: ErrorRecord | None = None) -> None:
         """End as skipped: by its rules the page is set aside, or `where` its redirect led."""
         self._settle(Outcome.SKIPPED, where)
@@ -382,6 +397,7 @@ class Execution:
             attempts_left=self.attempts_left,
             allow_failure=self._keeps_outputs,
             led_to=self.led_to,
+            validators=self.validators,
             is_of_callback=not self.is_of_task,
             scraped=() if self.is_doomed else tuple(self.scraped),
             log=() if self.item is None else self.item.kept_log(),

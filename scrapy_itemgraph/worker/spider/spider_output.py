@@ -26,6 +26,7 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.downloads.delay_gate import PostponedError
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
+from scrapy_itemgraph.worker.downloads.revalidation import NotModifiedError
 from scrapy_itemgraph.worker.executions.execution import Leg, current_leg, request_legs
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses, yield_lines
 from scrapy_itemgraph.worker.spider.gone_shares import GoneShares
@@ -290,16 +291,10 @@ class SpiderOutput:
         """Answer a failure in the place of a request's errback."""
         has_response = self.enter(leg)
         execution = leg.execution
-        claim = execution.claim
         task = execution.task if leg.is_retryable else None
         reason = failure.value
         assert reason is not None
-        if isinstance(reason, PostponedError):
-            execution.release()
-            return []
-        if claim is not None and self.sockets.are_used_up(reason):
-            execution.release()
-            self.gate.rest(descriptors.REST)
+        if self._is_no_failure(execution, reason):
             return []
         verdict = self._verdict(leg, reason, task)
         response = reason.response if isinstance(reason, HttpError) else None
@@ -334,6 +329,19 @@ class SpiderOutput:
         if not (execution.is_of_task or execution.is_login or self._recovers(leg, errback)):
             leg.failure = verdict.outcome, error  # it stays one once the outputs are taken
         return result if has_response else self._taken_from_errback(leg, result)
+
+    def _is_no_failure(self, execution: Execution, reason: BaseException) -> bool:
+        """End an execution whose page did not come, and need not, or shall be asked again."""
+        if isinstance(reason, NotModifiedError):
+            execution.unchanged()
+        elif isinstance(reason, PostponedError):
+            execution.release()
+        elif execution.claim is not None and self.sockets.are_used_up(reason):
+            execution.release()
+            self.gate.rest(descriptors.REST)
+        else:
+            return False
+        return True
 
     def _verdict(self, leg: Leg, reason: BaseException, task: Task | None) -> Verdict:
         """Judge a failure; of a slot with too many pages that are gone, some are failures."""

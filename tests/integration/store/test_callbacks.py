@@ -85,7 +85,7 @@ def request(name: str, callback: str = "parse") -> EnqueueRequest:
 
 def names(registered: dict[int, Any]) -> list[str]:
     """Return the names of registered callbacks."""
-    return sorted(name for name, _, _ in registered.values())
+    return sorted(one.name for one in registered.values())
 
 
 # Meeting callbacks

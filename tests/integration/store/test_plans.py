@@ -496,6 +496,24 @@ def test_claims_that_are_exclusive_to_an_item_touch_few_rows(million, step):
     assert len(claims) == BATCH
 
 
+def test_a_claim_that_asks_for_validators_touches_few_rows(million, step):
+    """A claim of pages that are asked for changes alone looks at their results only."""
+    worker = worker_of(million, step)
+    asking = {
+        number: one._replace(revalidates=one.name == "parse")
+        for number, one in million.tasks.items()
+    }
+
+    with explaining(step) as explained:
+        engines.hot_path(step)
+        claims = stored_claims.claim(
+            step, crawl_id=million.id, worker_id=worker, tasks=asking, limit=BATCH
+        )
+
+    check(explained)
+    assert len(claims) == BATCH
+
+
 def test_what_frames_claims_and_commits_touches_few_rows(million, step):
     """What a worker asks before a claim, and notes beside one and with a commit, reads few rows."""
     worker = worker_of(million, step)

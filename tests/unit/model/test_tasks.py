@@ -108,6 +108,9 @@ def test_ttls_are_read_at_import():
         ({"exclusive": "crawl"}, 'exclusive is "pair" or "item"'),
         ({"exclusive": []}, "exclusive"),
         ({"request": 5}, "request is the name of a method, or a callable"),
+        ({"revalidate": "yes"}, "revalidate is True or False, not 'yes'"),
+        ({"revalidate": True, "download": False}, "are for tasks that download"),
+        ({"unchanged_if": len}, 'unchanged_if is "body" or the name of a method'),
         ({"backoff": "soon"}, "backoff is 'soon'"),
         ({"backoff": ["1s", 0]}, "backoff is 0"),
     ],
@@ -146,6 +149,24 @@ def test_a_decorated_override_replaces_the_task():
     found = tasks.discover(type("Child", (base,), {"parse": again}))
 
     assert {name: one.version for name, one in found.items()} == {"parse": "2", "index": "1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "what_is_wrong"),
+    [("wordz", "names no method of the spider; did you mean 'words'?"), ("later", "is async")],
+)
+def test_what_counts_of_a_page_is_told_by_a_plain_method(name, what_is_wrong):
+    """Otherwise each page would fail."""
+
+    async def later(self, response): ...
+
+    spider = graphs.spider(parse_book={"tags": ["t"], "unchanged_if": name})
+    spider.words, spider.later = lambda self, response: "", later
+
+    with pytest.raises(TaskDefinitionError) as raised:
+        tasks.discover(spider)
+
+    assert what_is_wrong in str(raised.value)
 
 
 def test_an_unknown_dependency_is_refused_with_a_hint():

@@ -1,0 +1,69 @@
+"""Validators: by what can be told later that a page is the same.
+
+Those of the website are opaque: what was received is sent back as it came (RFC 9110, section 8.8).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MOST = 1_000  # characters of each; a longer one is not kept
+_OF_APACHE = '-gzip"'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validators:
+    """The ETag and the Last-Modified of the response from `url`, and a digest of what counts of it.
+
+    Each is None where it is not known. `unchanged` counts how many answers in a row said since then
+    that the page is as it was.
+    """
+
+    url: str
+    etag: str | None = None
+    last_modified: str | None = None
+    digest: str | None = None
+    unchanged: int = 0
+
+    @classmethod
+    def of(
+        cls, url: str, etag: bytes | None, last_modified: bytes | None, digest: str | None
+    ) -> Validators | None:
+        """Return those of a response, by its headers; None where it has none that can be sent."""
+        kept = cls(url=url, etag=_text(etag), last_modified=_text(last_modified), digest=digest)
+        return kept if kept.headers or digest else None
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Validators:
+        """Return those that were stored as this JSON."""
+        return cls(**stored)
+
+    def as_json(self) -> str:
+        """Return the JSON that is stored."""
+        return json.dumps({key: one for key, one in asdict(self).items() if one})
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The headers of a request that asks for the page only if it has changed.
+
+        Apache marks the ETag of a compressed page, and does not know it again: both forms are sent.
+        """
+        found = {}
+        if self.etag is not None:
+            found["If-None-Match"] = self.etag
+            if self.etag.endswith(_OF_APACHE):
+                found["If-None-Match"] += f', {self.etag.removesuffix(_OF_APACHE)}"'
+        if self.last_modified is not None:
+            found["If-Modified-Since"] = self.last_modified
+        return {name: value.encode("latin-1") for name, value in found.items()}
+
+
+def _text(header: bytes | None) -> str | None:
+    """Return a header as text; None if it is missing, long, or has characters of control."""
+    text = "" if header is None else header.decode("latin-1")
+    return text if text.isprintable() and 0 < len(text) <= _MOST else None

@@ -1,0 +1,265 @@
+"""Conditional requests: a page that is as it was ends as unchanged, and its callback is not run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+from support import sites
+from support.projects import Project
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from email.message import Message
+
+PAGES = 10
+
+SPIDER = f"""
+class S(scrapy.Spider):
+    name = "s"
+
+    def seeds(self):
+        for number in range({PAGES}):
+            yield seed(f"PAGE:{{number}}", f"/page/{{number}}")
+
+    @task(tags=["page"], ttl="1h"OPTIONS)
+    def parse_page(self, response, item):
+        yield UpdateData({{"text": response.text}})
+        yield UpdateMetadata({{"length": len(response.text)}})
+        yield AddTag("read")
+        yield {{"url": response.url}}
+
+    @task(tags=["read"], depends_on=["parse_page"], download=False)
+    def count_words(self, response, item):
+        yield UpdateMetadata({{"words": 1}})
+"""
+
+
+def spider(options: str = ", revalidate=True") -> str:
+    """Return the spider, with options of its task."""
+    return SPIDER.replace("OPTIONS", options)
+
+
+class CachedSite(sites.Site):
+    """Pages that have validators, and are answered 304 while they are as the client knows them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contents: Counter[str] = Counter()  # the state of a page, by its path
+        self.asked: list[tuple[str, str | None, str | None]] = []  # conditions, as they came
+        self.answers: list[tuple[str, int]] = []
+        self.form = '"{}"'  # of an ETag
+        self.known_form = self.form  # of the ETag that it knows again
+        self.dates: dict[str, str] = {}
+        self.redirects: dict[str, str] = {}
+        self.says_304 = False
+
+    def respond(
+        self, method: str, target: str, headers: Message, body: bytes
+    ) -> tuple[int, dict[str, Any], bytes]:
+        """Answer 304 to the page's own ETag, or its date if there is none."""
+        path = urlsplit(target).path
+        if path in self.redirects:
+            return 302, {"Location": self.redirects[path]}, b""
+        wanted, since = headers["If-None-Match"], headers["If-Modified-Since"]
+        self.asked.append((path, wanted, since))
+        state = hashlib.sha256(f"{path} {self.contents[path]}".encode()).hexdigest()[:8]
+        known = [one.strip() for one in (wanted or "").split(",")]
+        is_known = (
+            self.known_form.format(state) in known if wanted else since in self.dates.values()
+        )
+        status = 304 if self.says_304 or (is_known and (wanted or since)) else 200
+        self.answers.append((path, status))
+        given = {"Content-Type": "text/plain", "ETag": self.form.format(state)}
+        if path in self.dates:
+            given = {"Content-Type": "text/plain", "Last-Modified": self.dates[path]}
+        return status, given, b"" if status == 304 else f"{path} is {self.contents[path]}".encode()
+
+    def statuses(self) -> Counter[int]:
+        """Count the answers since this was asked last."""
+        found = Counter(status for _, status in self.answers)
+        self.answers.clear()
+        return found
+
+
+@pytest.fixture
+def site() -> Iterator[CachedSite]:
+    """Serve a site whose pages have validators."""
+    with sites.site(CachedSite) as one:
+        yield one
+
+
+@pytest.fixture
+def project(tmp_path, database, site) -> Project:
+    """Return a project that has crawled the site once."""
+    one = Project(tmp_path, database, site.url).write(spider())
+    run = one.crawl()
+    assert run.code == 0, run.log
+    assert site.statuses() == {200: PAGES}
+    return one
+
+
+def again(project: Project, *arguments: str) -> str:
+    """Expire all pages, crawl once more and return the log."""
+    assert project.scrapy("itemgraph", "expire", "--tag", "page", "--task", "parse_page").code == 0
+    run = project.crawl(*arguments)
+    assert run.code == 0, run.log
+    return run.log
+
+
+def parsed(project: Project, task: str = "parse_page") -> dict[str, int]:
+    """Return how often the callback of a task was run, by item."""
+    return dict(
+        project.rows(
+            "SELECT i.name, count(*) FROM attempts a JOIN items i ON i.id = a.item_id "
+            f"JOIN tasks t ON t.id = a.task_id WHERE t.name = '{task}' AND a.outcome = 'ok' "
+            "GROUP BY i.name"
+        )
+    )
+
+
+def test_pages_that_are_as_they_were_end_without_their_callback(project, site):
+    """Changed pages are parsed, the others renewed: no data, metadata or dependent changes."""
+    changed = {f"PAGE:{number}" for number in (2, 7)}
+    site.contents.update({"/page/2": 1, "/page/7": 1})
+
+    log = again(project)
+
+    assert site.statuses() == {304: PAGES - 2, 200: 2}
+    expected = {f"PAGE:{number}": 1 for number in range(PAGES)}
+    assert parsed(project) == expected | dict.fromkeys(changed, 2)
+    assert parsed(project, "count_words") == expected
+    assert project.data()["PAGE:2"]["text"] == "/page/2 is 1"
+    assert project.data()["PAGE:3"]["text"] == "/page/3 is 0"
+    assert log.count("'itemgraph/unchanged': 8") == 1
+    assert "'item_scraped_count': 2" in log
+    assert {name: ends[-1] for name, ends in project.outcomes().items()} == {
+        name: "ok" if name in changed else "unchanged" for name in expected
+    }
+    assert project.rows("SELECT count(*) FROM work") == [(0,)]
+    assert project.rows("SELECT count(*) FROM failures") == [(0,)]
+    ((expiring,),) = project.rows(
+        "SELECT count(*) FROM results WHERE expires_at = completed_at + interval '1 h'"
+    )
+    assert expiring == PAGES
+    again(project)
+    assert site.statuses() == {304: PAGES}  # by the validators of the last 200 of each page
+
+
+@pytest.mark.parametrize("form", ['"{}"', 'W/"{}"', '"{}-gzip"', "{}"])
+def test_validators_are_sent_back_as_they_came(tmp_path, database, site, form):
+    """Weak ones and odd ones too, and Apache's mark of a compressed page with and without it."""
+    site.form, site.known_form = form, form.replace("-gzip", "")
+    site.dates["/page/1"] = "Wed, 21 Oct 2015 07:28:00 GMT"
+    project = Project(tmp_path, database, site.url).write(spider())
+    assert project.crawl().code == 0
+    site.asked.clear()
+    site.statuses()
+
+    again(project)
+
+    assert site.statuses() == {304: PAGES}
+    assert ("/page/1", None, "Wed, 21 Oct 2015 07:28:00 GMT") in site.asked
+
+
+def test_a_new_version_asks_for_the_whole_page(project, site):
+    """It has to parse again, whatever the website says of the page."""
+    project.write(spider(', revalidate=True, version="2"'))
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert site.statuses() == {200: PAGES}
+    assert set(parsed(project).values()) == {2}
+
+
+def test_validators_go_only_to_the_url_that_they_came_from(project, site):
+    """A redirect that leads elsewhere now gets none, and its page is parsed."""
+    site.redirects["/page/4"] = "/other"
+    site.contents["/other"] = 5
+    site.asked.clear()
+
+    again(project)
+
+    assert site.statuses() == {304: PAGES - 1, 200: 1}
+    assert ("/other", None, None) in site.asked
+    assert project.data()["PAGE:4"]["text"] == "/other is 5"
+    again(project)
+    assert site.statuses() == {304: PAGES}
+    assert ("/other", None, None) not in site.asked[-PAGES:]
+
+
+def test_a_page_that_is_never_changed_is_fetched_in_full_once_in_a_while(project, site):
+    """After ITEMGRAPH_MAX_UNCHANGED answers in a row, for a server may say 304 to anything."""
+    site.contents.update({f"/page/{number}": 1 for number in range(PAGES)})
+    site.says_304 = True
+    for _ in range(2):
+        again(project, "-s", "ITEMGRAPH_MAX_UNCHANGED=2")
+    assert site.statuses() == {304: 2 * PAGES}
+    site.says_304 = False
+
+    again(project, "-s", "ITEMGRAPH_MAX_UNCHANGED=2")
+
+    assert site.statuses() == {200: PAGES}
+    assert set(parsed(project).values()) == {2}
+
+
+def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path, database, site):
+    """There is no result that could stand."""
+    site.says_304 = True
+    project = Project(tmp_path, database, site.url).write(spider())
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert len(project.errors()) == PAGES
+    assert parsed(project) == {}
+
+
+WHAT_COUNTS = """
+    def words(self, response):
+        return response.text.split("at")[0]
+"""
+
+
+@pytest.mark.parametrize("what", ["body", "words"])
+def test_a_page_is_unchanged_if_what_counts_of_it_is_the_same(tmp_path, database, site, what):
+    """Its body, or what a method returns: the website need not know of validators."""
+    site.form = '"any {} ' + '"'
+    site.known_form = "none"
+    project = Project(tmp_path, database, site.url)
+    project.write(spider(f', unchanged_if="{what}"') + WHAT_COUNTS)
+    assert project.crawl().code == 0
+    site.contents.update({"/page/2": 1})
+    site.statuses()
+
+    log = again(project)
+
+    assert site.statuses() == {200: PAGES}
+    assert all(wanted is None for _, wanted, _ in site.asked)
+    expected = {f"PAGE:{number}": 1 for number in range(PAGES)}
+    assert parsed(project) == expected | {"PAGE:2": 2}
+    assert f"'itemgraph/unchanged': {PAGES - 1}" in log
+
+
+@pytest.mark.tracebacks("ValueError: no words", "ItemGraphError: unchanged_if='words'")
+@pytest.mark.parametrize(
+    ("does", "error"),
+    [("return 17", "returned 17; return text or bytes"), ("raise ValueError('no words')", "no")],
+)
+def test_a_method_that_cannot_tell_fails_its_page(tmp_path, database, site, does, error):
+    """The error names the option; nothing of the page is kept."""
+    project = Project(tmp_path, database, site.url)
+    project.write(
+        spider(', unchanged_if="words", max_attempts=1')
+        + f"\n    def words(self, response):\n        {does}\n"
+    )
+
+    assert project.crawl().code == 0
+
+    assert len(project.errors()) == PAGES
+    assert all(error in message for _, message in project.errors())
+    assert parsed(project) == {}
