@@ -268,6 +268,7 @@ def _claim(
         slot=row.slot,
         is_alone=False,
         item=item,
+        metadata=row.metadata or {},
         invalidated_at=row.invalidated_at,
         is_refiled=True,  # its request may go where it will
         is_saved=plan.is_saved,

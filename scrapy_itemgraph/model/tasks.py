@@ -469,13 +469,15 @@ def _check_integer(value: Any, what: str, *, least: int) -> None:
 class RegisteredTask(NamedTuple):
     """A task as a worker registered it; `definition` digests all that its code declares of it.
 
-    `revalidates`: its claims ask for the validators of the result that is there.
+    If it `revalidates`, its claims ask for the validators of the result that is there. With
+    `has_request` its requests are made by `request=`, which sees the item's metadata.
     """
 
     name: str
     version: str
     definition: UUID
     revalidates: bool = False
+    has_request: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

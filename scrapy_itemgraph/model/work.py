@@ -89,6 +89,7 @@ class Claim:
     `ruleset_id` is that of the rules that it keeps to; None: there are none.
     `depth` is the least depth of its page that was known; None where depths are not tracked.
     `validators` are those of the response that its result was made from, if it may be so still.
+    `metadata` is the task's own of the item; None where the task has no `request=`.
     """
 
     item_id: int
@@ -110,6 +111,7 @@ class Claim:
     ruleset_id: int | None = None
     depth: int | None = None
     validators: Validators | None = None
+    metadata: dict[str, Any] | None = None
 
 
 Pair: TypeAlias = tuple[int, int]  # the numbers of an item and a task

@@ -189,6 +189,7 @@ class SimulationWorker(Worker):
             parts.claimer.listen(),
             parts.claimer.hear(),
             parts.claimer.watch_room(),
+            parts.claimer.hand_out.run(),
             parts.limit_sync.run(),
             parts.redirects.run(),
             parts.committer.feed_starved(),

@@ -250,6 +250,7 @@ class Worker:
             parts.claimer.listen(),
             parts.claimer.hear(),
             parts.claimer.watch_room(),
+            parts.claimer.hand_out.run(),
             parts.stop_orders.run(),
             parts.rule_changes.run(),
             parts.limit_sync.run(),
@@ -443,6 +444,8 @@ class Worker:
         is_run_over = parts.active.is_over and parts.closing.is_idle_end and not self.ends_early
         has_started = self.base.start.error is None  # else the next start goes on with the run
         parts.active.close()
+        if parts.claimer.hand_out.making:  # their work is given back, and they are cancelled
+            await asyncio.wait(parts.claimer.hand_out.making)
         if not self.base.end.is_cut_off:
             await parts.content_writer.finish()
         parts.outbox.stop()

@@ -203,7 +203,13 @@ def register_tasks(
 
 
 def _registered(task: Task, definition: uuid.UUID) -> RegisteredTask:
-    return RegisteredTask(task.name, task.version, definition, task.keeps_validators)
+    return RegisteredTask(
+        task.name,
+        task.version,
+        definition,
+        revalidates=task.keeps_validators,
+        has_request=task.request is not None,
+    )
 
 
 def are_in_force(

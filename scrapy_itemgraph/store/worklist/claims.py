@@ -44,6 +44,7 @@ OPEN_KINDS = text(f"""
         AND (t.max_failures IS NULL OR NOT {IS_STOPPED})
 """)  # noqa: S608 - our own conditions
 
+# A task whose requests are made by `request=` is told its metadata.
 TAKE = text("""
     UPDATE work w
     SET token = taken.token, worker_id = :worker, claimed_at = clock_timestamp()
@@ -54,7 +55,9 @@ TAKE = text("""
         (SELECT s.name FROM queues q JOIN limits s ON s.id = q.slot_id
             WHERE q.id = w.queue_id) AS slot,
         (SELECT r.invalidated_at FROM results r
-            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at
+            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at,
+        CASE WHEN w.task_id = ANY(CAST(:told AS int[])) THEN (SELECT r.metadata FROM results r
+            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) END AS metadata
 """)
 
 # Claims a pair for a transaction that is undone: whoever has it, and also one that is not
@@ -69,7 +72,9 @@ TAKE_ANYWAY = text("""
         (SELECT s.name FROM items i JOIN limits s ON s.id = i.slot_id
             WHERE i.id = w.item_id) AS slot,
         (SELECT r.invalidated_at FROM results r
-            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at
+            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS invalidated_at,
+        (SELECT r.metadata FROM results r
+            WHERE r.item_id = w.item_id AND r.task_id = w.task_id) AS metadata
 """)
 
 # Takes the token off claims that are given back or tried again; the fence is in the row itself. A
@@ -311,7 +316,8 @@ def _take(
     if not found:
         return []
     pairs = columns(found, items="item_id", tasks="task_id")
-    given = {"tokens": list(tokens[: len(found)]), "worker": worker_id, **pairs}
+    told = [number for number, one in tasks.items() if one.has_request]
+    given = {"tokens": list(tokens[: len(found)]), "worker": worker_id, "told": told, **pairs}
     answer = connection.execute(TAKE, given)
     items = snapshots(connection, pairs["items"])
     taken = {(row.item_id, row.task_id): row for row in answer}
@@ -334,6 +340,7 @@ def _take(
             request=claimed.request,
             is_alone=row.is_suspect,
             item=items[row.item_id],
+            metadata=(claimed.metadata or {}) if tasks[row.task_id].has_request else None,
             ruleset_id=ruleset_id,
         )
         for row in found

@@ -161,7 +161,7 @@ class Claimer:
         claims = await self._take(room)
         if not claims:
             self._dry_at = asked_at
-        ran_dry = not self.ready and len(claims) == room
+        ran_dry = not (self.ready or self.hand_out.making) and len(claims) == room
         await self._start(claims)
         self.pace.claimed(
             len(self.ready),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import asyncio
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ItemGraphError, RefusedUrlError
 from scrapy_itemgraph.model import item_names
@@ -16,7 +18,7 @@ from scrapy_itemgraph.worker.executions.execution import LegState, request_legs
 from scrapy_itemgraph.worker.spider import request_builder, validation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
     from scrapy import Request, Spider
     from scrapy.crawler import Crawler
@@ -36,7 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class HandOut:
-    """Begins the executions of claims; `begun` counts them, `keep_logs` is ITEMGRAPH_KEEP_LOGS."""
+    """Begins the executions of claims; `begun` counts them, `keep_logs` is ITEMGRAPH_KEEP_LOGS.
+
+    `making` are the asyncio tasks that await coroutines of `request=`.
+    """
 
     graph: WorkerGraph
     active: ActiveExecutions
@@ -51,11 +56,25 @@ class HandOut:
     depths: LinkDepths
     keep_logs: int
     begun: int = 0
+    making: set[asyncio.Task[None]] = field(default_factory=set)
+    _made: list[tuple[Request, Leg]] = field(default_factory=list)
+    _has_made: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self, claims: Sequence[Claim]) -> None:
         """Begin the executions of new claims, and queue their requests for the engine."""
         begun = list(filter(None, map(self._begin, claims)))
         self.ready.end_claim()
+        await self._queue(begun)
+
+    async def run(self) -> None:
+        """Queue the requests that coroutines have made, until told to stop."""
+        while True:
+            await self._has_made.wait()
+            self._has_made.clear()
+            made, self._made = self._made, []
+            await self._queue(made)
+
+    async def _queue(self, begun: Sequence[tuple[Request, Leg]]) -> None:
         begun = [(request, leg) for request, leg in begun if not await self._refile(request, leg)]
         await self.sessions.refresh_cookies([request for request, _ in begun])
         for request, leg in begun:
@@ -84,23 +103,65 @@ class HandOut:
                 execution.item = ItemContext.claimed(
                     claim, self.graph.reads, keep_logs=self.keep_logs
                 )
-                request = request_builder.build_request(self.spider, task, execution.item)
-            if execution.rules is not None:
-                if self._is_skipped(request, execution, task):
-                    execution.skip()
-                    leg.close()
+                asked = request_builder.ask(self.spider, task, execution.item)
+                if inspect.iscoroutine(asked):
+                    self._await(asked, leg, claim.slot)
                     return None
-                self.page_rules.prepare(request, execution)
-            if not task.is_callback:
-                request_legs.put(request, leg)  # or the next item might get the same object
-            if claim.depth is not None:
-                self.depths.stamp(request, claim.depth)
-            if claim.is_saved:
-                request.meta[request_slots.NO_DOWNLOAD] = True
-            request_slots.slot_of(request)  # which some URLs do not have
+                request = request_builder.complete(asked, self.spider, task, execution.item)
+            return self._prepared(request, leg, task, claim)
         except BaseException as error:  # noqa: BLE001 - a request= may raise SystemExit too
             self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
             return None
+
+    def _await(self, asked: Coroutine[Any, Any, Any], leg: Leg, slot: str) -> None:
+        """Have a coroutine make a request, while other work goes on."""
+        self.queue.expect(leg, slot)
+        leg.making = asyncio.create_task(self._make(asked, leg))
+        self.making.add(leg.making)
+
+        def end(making: asyncio.Task[None]) -> None:
+            self.making.discard(making)
+            asked.close()  # which has not begun if its work was given back at once
+
+        leg.making.add_done_callback(end)
+
+    async def _make(self, asked: Coroutine[Any, Any, Any], leg: Leg) -> None:
+        execution = leg.execution
+        task, claim = execution.task, execution.claim
+        assert task is not None
+        assert claim is not None
+        made = None
+        try:
+            request = await asked
+            if leg.is_open:
+                request = request_builder.complete(request, self.spider, task, execution.item)
+                leg.state = LegState.OFFERED
+                made = self._prepared(request, leg, task, claim)
+        except BaseException as error:  # noqa: BLE001 - as of a method that is no coroutine
+            if leg.is_open:
+                self._spoil(leg, error, item_names.page_of(claim.item.data)[0] or "")
+        if made is not None:
+            self._made.append(made)
+            self._has_made.set()
+
+    def _prepared(
+        self, request: Request, leg: Leg, task: Task, claim: Claim
+    ) -> tuple[Request, Leg] | None:
+        """Prepare the request of a claim to be queued; None if its page is set aside."""
+        execution = leg.execution
+        if execution.rules is not None:
+            if self._is_skipped(request, execution, task):
+                execution.skip()
+                leg.close()
+                return None
+            self.page_rules.prepare(request, execution)
+        if not task.is_callback:
+            request_legs.put(request, leg)  # or the next item might get the same object
+        if claim.depth is not None:
+            self.depths.stamp(request, claim.depth)
+        if claim.is_saved:
+            request.meta[request_slots.NO_DOWNLOAD] = True
+        request_slots.slot_of(request)  # which some URLs do not have
         return request, leg
 
     def _is_skipped(self, request: Request, execution: Execution, task: Task) -> bool:

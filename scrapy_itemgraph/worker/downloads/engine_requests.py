@@ -45,6 +45,11 @@ class EngineRequests:
 
     # In
 
+    def expect(self, leg: Leg, slot: str) -> None:
+        """Have a leg count as queued whose request is being made."""
+        leg.state = LegState.QUEUED
+        leg.lane = self.lanes.of(slot, leg)
+
     def push_claimed(self, request: Request, leg: Leg) -> None:
         """Add a claim's own request."""
         self._queue(leg, request)
@@ -59,9 +64,8 @@ class EngineRequests:
             self.limiters.wanted.set()
 
     def _queue(self, leg: Leg, request: Request) -> None:
-        leg.state = LegState.QUEUED
+        self.expect(leg, request_slots.slot_of(request))
         leg.has_started = False
-        leg.lane = self.lanes.of(request_slots.slot_of(request), leg)
 
     # Out
 

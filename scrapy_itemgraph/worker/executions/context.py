@@ -54,6 +54,7 @@ class ItemContext:
         aliases: tuple[str, ...] = (),
         tags: Mapping[str, Any] | None = None,
         data: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
         graph: Graph | None = None,
         keep_logs: int = 0,
     ) -> None:
@@ -61,6 +62,7 @@ class ItemContext:
         self.aliases = aliases
         self.tags: Mapping[str, Any] = tags or {}
         self.data = data if data is not None else {}
+        self._metadata = metadata
         self.task = task
         self.attempt = attempt
         self._graph = graph
@@ -80,7 +82,11 @@ class ItemContext:
 
         """
         snapshot = claim.item
-        for what, value in (("data is", snapshot.data), ("tags are", snapshot.tags)):
+        for what, value in (
+            ("data is", snapshot.data),
+            ("tags are", snapshot.tags),
+            ("metadata is", claim.metadata or {}),
+        ):
             if not isinstance(value, dict):
                 raise InvalidDataError(
                     f"the item's {what} no JSON object that can be read: {value!r:.80}; delete the "
@@ -93,6 +99,7 @@ class ItemContext:
             aliases=snapshot.aliases,
             tags=copy.deepcopy(dict(snapshot.tags)),
             data=copy.deepcopy(snapshot.data),
+            metadata=claim.metadata,
             graph=graph,
             keep_logs=keep_logs,
         )
@@ -100,10 +107,20 @@ class ItemContext:
     @classmethod
     def blank(cls, task: str = "") -> ItemContext:
         """Return an item for trying a callback without a database."""
-        return cls(id="", task=task)
+        return cls(id="", task=task, metadata={})
 
     def __repr__(self) -> str:
         return f"<item {self.id!r}, task {self.task!r}, attempt {self.attempt}>"
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The task's own metadata of the item; only tasks with `request=` have it loaded."""
+        if self._metadata is None:
+            raise AttributeError(
+                f"the task {self.task!r} has no request=, so an item has no metadata with it; "
+                "`await item.get_metadata()` loads it"
+            )
+        return self._metadata
 
     def log(self, category: str, message: str) -> None:
         """Log a line about this item, and keep it for the attempt.

@@ -61,6 +61,7 @@ class Leg:
     children: set[Leg] = field(default_factory=set)  # those that are open
     request: Any = None  # what the engine has
     failure: tuple[Outcome, ErrorRecord] | None = None  # what its errback was told of
+    making: Any = None  # the task that awaits its `request=`
     fetch: Any = None  # the task that fetches it
     scrapes: set[Any] = field(default_factory=set)
     lane: Lane = ()  # the limits that its request keeps to
@@ -164,6 +165,8 @@ class Leg:
             return
         self.state = LegState.CLOSED
         self.lets_go()
+        if self.making is not None:
+            self.making.cancel()
         if self.scrapes:  # so the fetch is over; both tasks' contexts lead back to here
             self.scrapes.clear()
             self.fetch = None

@@ -93,9 +93,10 @@ class ReadyRequests:
         claim = leg.execution.claim
         if claim is not None and claim.is_alone:
             self._alone.push(leg.lane, (request, leg))
-        elif leg.execution.is_in_flight:
+        elif leg.execution.is_in_flight and not self.is_holding:
             self._ready.push(leg.lane, (request, leg))
         else:
+            leg.execution.is_in_flight = False
             self._waiting.push(leg.lane, (request, leg))
 
     def pop(self, admits: Callable[[Lane], bool]) -> tuple[Any, Leg] | None:

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from scrapy_itemgraph.worker.spider.crawl_rules import CrawlRules
 
 
-def build_request(spider: Spider, task: Task, item: ItemContext) -> Request:
-    """Build the request of work that was claimed.
+def complete(asked: Any, spider: Spider, task: Task, item: ItemContext) -> Request:
+    """Return the request of work that was claimed, of what `ask` returned, or its coroutine.
 
-    An ItemGraphError says what the item or the task's `request=` lacks.
+    An ItemGraphError says what it lacks.
     """
-    request = user_request(spider, task, item)
+    if not isinstance(asked, Request):
+        raise ItemGraphError(f"request= of the task returned {asked!r:.80}, not a scrapy.Request")
+    request = asked if request_legs.get(asked) is None else asked.copy()
     if request.callback is None:
         request.callback = getattr(spider, task.method)
     if callbacks.takes_item(request.callback):
@@ -96,18 +98,13 @@ def request_data(request: Request, spider: Spider) -> dict[str, Any]:
     return data
 
 
-def user_request(spider: Spider, task: Task, item: ItemContext) -> Request:
-    """Build the request that the task's `request=`, or the item's URL, asks for.
+def ask(spider: Spider, task: Task, item: ItemContext) -> Any:
+    """Return what the task's `request=` does, maybe a coroutine, or a request to the item's URL.
 
-    An ItemGraphError says what the item or `request=` lacks.
+    An ItemGraphError says what the item lacks.
     """
     if task.request is not None:
-        request = _call_request(spider, task, item)
-        if not isinstance(request, Request):
-            raise ItemGraphError(
-                f"request= of the task returned {request!r:.80}, not a scrapy.Request"
-            )
-        return request if request_legs.get(request) is None else request.copy()
+        return _call_request(spider, task, item)
     url = item.data.get("url")
     if isinstance(url, str) and (task.download or ":" in url):
         if task.download and not schemes.is_web(url):

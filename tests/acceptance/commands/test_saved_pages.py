@@ -101,6 +101,19 @@ class ShopSpider(scrapy.Spider):
         await asyncio.sleep(3600)
         yield UpdateData({})
 
+    async def token_request(self, item):
+        if item.data.get("hangs"):
+            await asyncio.sleep(3600)
+        request = scrapy.Request("https://shop.example/token")
+        answer = await self.crawler.engine.download_async(request)
+        since = item.metadata.get("at", "never")
+        return scrapy.Request(item.data["url"], headers={"Token": answer.text, "Since": since})
+
+    @task(tags=["secret"], request="token_request")
+    def secret(self, response, item):
+        sent = response.request.headers
+        yield UpdateData({name: sent[name].decode() for name in ("Token", "Since")})
+
     @task(tags=["inline"])
     async def inline(self, response, item):
         request = scrapy.Request("https://shop.example/inline")
@@ -287,6 +300,22 @@ def test_what_does_not_end_is_stopped_and_the_next_one_runs():
         run_task(ShopSpider, "endless", page=b"", url=URL, timeout=1)
 
     assert run_task(ShopSpider, "detail", page=PAGE, url=URL).outcome == "ok"
+
+
+@pytest.mark.parametrize(("known", "since"), [({}, "never"), ({"secret": {"at": "1"}}, "1")])
+def test_a_request_method_that_awaits_a_page_and_sees_its_metadata(known, since):
+    pages = {"https://shop.example/token": HtmlResponse("https://shop.example/token", body=b"T")}
+
+    ran = run_task(ShopSpider, "secret", page=PAGE, url=URL, metadata=known, pages=pages)
+
+    assert ran.error is None
+    assert (ran.item.data["Token"], ran.item.data["Since"]) == ("T", since)
+
+
+def test_a_request_method_that_does_not_end_is_stopped():
+    item = CreateItem("A", data={"url": URL, "hangs": True})
+    with pytest.raises(ItemGraphError, match="did not end within 0.5 seconds"):
+        run_task(ShopSpider, "secret", page=PAGE, item=item, timeout=0.5)
 
 
 def test_pages_that_a_callback_awaits():

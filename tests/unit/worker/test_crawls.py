@@ -15,7 +15,7 @@ from scrapy.statscollectors import MemoryStatsCollector
 from support.parts import a_claim
 
 from scrapy_itemgraph.connections.session import News
-from scrapy_itemgraph.exceptions import ConfigurationError
+from scrapy_itemgraph.exceptions import ConfigurationError, InvalidDataError
 from scrapy_itemgraph.model import slots
 from scrapy_itemgraph.model.snapshots import ItemSnapshot
 from scrapy_itemgraph.tools import async_tools
@@ -81,6 +81,14 @@ def test_claims_of_one_item_share_nothing():
 
     assert two.data == snapshot.data == {"list": [1], "url": "u"}
     assert two.tags == {"page": {"rank": 1}}
+
+
+def test_metadata_that_was_not_loaded_or_is_none_is_an_error_that_says_so():
+    """A task without `request=` has it loaded by a callback; rows that others spoilt fail alone."""
+    with pytest.raises(AttributeError, match=r"no request=.*await item.get_metadata\(\)"):
+        _ = ItemContext.claimed(a_claim(), None).metadata
+    with pytest.raises(InvalidDataError, match="the item's metadata is no JSON object"):
+        ItemContext.claimed(replace(a_claim(), metadata=[1]), None)
 
 
 def test_a_crawler_is_freed_with_its_crawl():

@@ -202,6 +202,7 @@ def test_beside_what_runs_alone_nothing_is_put_in_flight(is_under_way):
         crawl.ready.end_writing(is_written=True)
     assert not crawl.ready.is_writing
     assert crawl.ready.begin_claim() is None
+    crawl.begin(a_claim(8, is_in_flight=True))  # a coroutine of `request=` that ends now
     crawl.begin(a_claim(9, is_alone=True, is_in_flight=True))
 
     assert crawl.popped() == [9]
