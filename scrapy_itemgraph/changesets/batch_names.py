@@ -27,6 +27,7 @@ from scrapy_itemgraph.tools.parted_dict import mapping_for
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
     from collections.abc import Set as AbstractSet
+    from datetime import datetime
 
     from sqlalchemy import Connection, CursorResult
 
@@ -79,13 +80,14 @@ class Mentioned:
     """The names that a batch's operations speak of, and the classes of these.
 
     `again` has the names of requests whose results of runs before the given number are to become
-    stale. `created` maps each name to the item that it would name, `mains` has the items' own names
-    in the order of mention, `others` are names that others may take, and `creations` is how often
-    items may be created.
+    stale, `changed` those whose results from before a moment are. `created` maps each name to the
+    item that it would name, `mains` has the items' own names in the order of mention, `others` are
+    names that others may take, and `creations` is how often items may be created.
     """
 
     existing: set[str]
     again: MutableMapping[str, int]
+    changed: MutableMapping[str, datetime]
     created: MutableMapping[str, str]
     mains: list[str]
     others: set[str]
@@ -118,12 +120,15 @@ class Mentioned:
         others: set[str] = set()
         creations = _Creations(count)
         again: MutableMapping[str, int] = mapping_for(count)
+        changed: MutableMapping[str, datetime] = mapping_for(count)
         kinds: set[type[Operation]] = set()
         for operation in operations:
             if isinstance(operation, EnqueueRequest):  # a page may yield a great many
                 creations.add(operation.id)
                 if operation.again is not None:
                     again[operation.id] = max(operation.again, again.get(operation.id, 0))
+                if (moment := operation.changed_at) is not None:
+                    changed[operation.id] = max(moment, changed.get(operation.id, moment))
                 continue
             kinds.add(type(operation))
             existing |= operation.named()
@@ -136,7 +141,14 @@ class Mentioned:
             if isinstance(operation, UpdateData) and operation.upsert and operation.id:
                 creations.add(operation.id)
         return cls(
-            existing, again, creations.owners, creations.mains, others, creations.count, kinds
+            existing,
+            again,
+            changed,
+            creations.owners,
+            creations.mains,
+            others,
+            creations.count,
+            kinds,
         )
 
 

@@ -11,7 +11,7 @@ from scrapy_itemgraph.changesets import batch_names
 from scrapy_itemgraph.changesets.state import TOMBSTONE, Blob, Item, Result, TaskRow
 from scrapy_itemgraph.model.due_times import stored_expiry
 from scrapy_itemgraph.model.operations import AttachBlob, DetachBlob, Expire, MergeItem, RenameItem
-from scrapy_itemgraph.postgres.arrays import number_array, text_array
+from scrapy_itemgraph.postgres.arrays import array, number_array, text_array
 from scrapy_itemgraph.postgres.event_loop import (
     CHUNK,
     LARGE_CHUNK,
@@ -26,7 +26,7 @@ from scrapy_itemgraph.store.sql_conditions import IS_STOPPED, SCHEDULE
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from sqlalchemy import Connection, CursorResult
+    from sqlalchemy import Connection, CursorResult, TextClause
 
     from scrapy_itemgraph.changesets.state import State
     from scrapy_itemgraph.model.operations import Operation
@@ -71,9 +71,16 @@ RESULTS = text("""
 
 OF_EARLIER_RUNS = text("""
     SELECT DISTINCT wanted.id
-    FROM unnest(CAST(:items AS bigint[]), CAST(:runs AS int[])) AS wanted(id, run)
+    FROM unnest(CAST(:items AS bigint[]), CAST(:bounds AS int[])) AS wanted(id, run)
     JOIN results r ON r.item_id = wanted.id
     WHERE coalesce(r.run, 1) < wanted.run
+""")
+
+OF_BEFORE = text("""
+    SELECT DISTINCT wanted.id
+    FROM unnest(CAST(:items AS bigint[]), CAST(:bounds AS timestamptz[])) AS wanted(id, moment)
+    JOIN results r ON r.item_id = wanted.id
+    WHERE r.completed_at < wanted.moment AND r.invalidated_at IS NULL AND NOT r.is_held
 """)
 
 # Work that nobody has or is about to take: locked, it is claimed after us and sees what we did.
@@ -128,11 +135,11 @@ def load(
         taking.draw_numbers()
         state.stored_owners = batch_names.resolve(connection, crawl_id, keys, names)
         taking.take()
-    if mentioned.existing or mentioned.again:
+    if mentioned.existing or mentioned.again or mentioned.changed:
         taking.settle()  # who has a name that is spoken of has to be known first
-    existing = _in_use(
-        connection, names, mentioned.existing | _of_earlier_runs(connection, state, mentioned.again)
-    )
+    old = _old(connection, state, OF_EARLIER_RUNS, mentioned.again)
+    old |= _old(connection, state, OF_BEFORE, mentioned.changed)
+    existing = _in_use(connection, names, mentioned.existing | old)
     owned, tombstones = _owners(connection, state, existing)
     for part in chunks(connection, tombstones, LARGE_CHUNK):
         wanted_keys = text_array(keys[name] for name in part)
@@ -152,28 +159,29 @@ def load(
         for numbers in sorted_chunks(connection, state.items, CHUNK):
             state.claimed_pairs |= _claimed_pairs(connection, numbers)
     clear_gradually(connection, keys, mentioned.existing, mentioned.again, mentioned.created)
-    clear_gradually(connection, mentioned.others)
+    clear_gradually(connection, mentioned.others, mentioned.changed)
 
 
-def _of_earlier_runs(connection: Connection, state: State, again: Mapping[str, int]) -> set[str]:
-    """Return the names of requests whose items have a result of a run before the given one.
+def _old(
+    connection: Connection, state: State, statement: TextClause, bounds: Mapping[str, Any]
+) -> set[str]:
+    """Return the names of requests whose items have a result before the given run or moment.
 
     Only these are locked: most links lead to what this run has seen.
     """
     owners = state.stored_owners
-    runs: dict[int, int] = {}  # by item
-    for name in gradually(connection, again):
+    of_items: dict[int, Any] = {}
+    for name in gradually(connection, bounds):
         owner = owners.get(name)
         if owner is not None and owner != TOMBSTONE:
-            runs[owner] = max(again[name], runs.get(owner, 0))
+            of_items[owner] = max(bounds[name], of_items.get(owner, bounds[name]))
     old: set[int] = set()
-    for items in sorted_chunks(connection, runs):
-        given = {
-            "items": number_array(items),
-            "runs": number_array([runs[one] for one in items]),
-        }
-        old.update(connection.execute(OF_EARLIER_RUNS, given).scalars())
-    return {name for name in gradually(connection, again if old else ()) if owners.get(name) in old}
+    for items in sorted_chunks(connection, of_items):
+        given = {"items": number_array(items), "bounds": array([of_items[one] for one in items])}
+        old.update(connection.execute(statement, given).scalars())
+    return {
+        name for name in gradually(connection, bounds if old else ()) if owners.get(name) in old
+    }
 
 
 def _in_use(connection: Connection, names: Sequence[str], existing: Collection[str]) -> list[str]:

@@ -83,6 +83,12 @@ class Result:
             and not is_expired
         )
 
+    def is_before(self, moment: datetime) -> bool:
+        """Tell whether it is from before a moment, and neither held nor expired since."""
+        if self.is_held or self.completed_at is None:
+            return False
+        return max(self.completed_at, self.invalidated_at or self.completed_at) < moment
+
     @property
     def ttl(self) -> timedelta | None:
         """How long after its completion it expires; None: it does not, or is not complete."""

@@ -10,6 +10,7 @@ from scrapy_itemgraph.model.operations import CreateItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from datetime import datetime
 
 OF_REQUESTS = frozenset({"url", "request", "download_slot"})  # keys of a request item's data
 WHENEVER = 2**31 - 1  # `again` for what is fetched again whenever it is yielded
@@ -21,7 +22,8 @@ class EnqueueRequest(CreateItem):
     """Make a Request an item; the scheduler's own operation, whose values are storable already.
 
     If the item exists, its results of runs before the number `again` become stale, and it takes
-    `data`; with `only_gone` those alone whose page was gone.
+    `data`; with `only_gone` those alone whose page was gone. `changed_at` is when its page is said
+    to have changed: a result from before that becomes stale as well.
     A page may yield a great many of them, so each is small: the data is kept as JSON `text`.
     """
 
@@ -34,6 +36,7 @@ class EnqueueRequest(CreateItem):
         nice: int | None = None,
         again: int | None = None,
         only_gone: bool = False,
+        changed_at: datetime | None = None,
     ) -> None:
         keep = object.__setattr__
         keep(self, "id", id)
@@ -44,6 +47,7 @@ class EnqueueRequest(CreateItem):
         keep(self, "nice", nice)
         keep(self, "again", again)
         keep(self, "only_gone", only_gone)
+        keep(self, "changed_at", changed_at)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -57,10 +61,11 @@ class EnqueueRequest(CreateItem):
         shown: str
         again: int | None
         only_gone: bool
+        changed_at: datetime | None
 
     def named(self) -> set[str]:
         """Return the item's name when it may be fetched again."""
-        return set() if self.again is None else {self.id}
+        return set() if self.again is None and self.changed_at is None else {self.id}
 
 
 class Pattern:
@@ -75,7 +80,7 @@ class Pattern:
         self._slot = first.slot if "download_slot" in data else None
         self._rest = first.text.removeprefix(_URL + _TEXT.encode(data["url"]))
 
-    def operation(self, name: str, url: str) -> EnqueueRequest:
+    def operation(self, name: str, url: str, changed_at: datetime | None = None) -> EnqueueRequest:
         """Return the operation for a URL, which must be ASCII without NUL."""
         first = self._first
         operation = object.__new__(EnqueueRequest)
@@ -88,4 +93,5 @@ class Pattern:
         keep(operation, "nice", first.nice)
         keep(operation, "again", first.again)
         keep(operation, "only_gone", first.only_gone)
+        keep(operation, "changed_at", changed_at)
         return operation

@@ -76,6 +76,7 @@ BUDGETS = {
     "load.LOCK": 110,
     "load.LOCK_UNCLAIMED": 120,
     "load.NAMES": 60,
+    "load.OF_BEFORE": 60,
     "load.OF_EARLIER_RUNS": 60,
     "load.RESULTS": 60,
     "load.TAGS": 60,

@@ -19,7 +19,9 @@ def enqueue_request(run: ChangesetRun, operation: EnqueueRequest) -> None:
     owner = run.draft.owner(operation.id)
     if owner is None:
         create(run, operation)
-    elif operation.again is not None and _fetch_again(run, run.draft.item(owner), operation):
+        return
+    may_be_again = operation.again is not None or operation.changed_at is not None
+    if may_be_again and _fetch_again(run, run.draft.item(owner), operation):
         run.note(operation, "again", operation)
     else:
         run.note(operation, "known", operation)
@@ -30,18 +32,17 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
 
     What is stale already is fetched anyway, or just now.
     """
-    again = operation.again
-    if item is None or again is None:
+    if item is None:
         return False
-    is_own = item.name == operation.id
-    if is_own and not operation.only_gone and not set(operation.tags) & item.tags.keys():
+    is_own, again = item.name == operation.id, operation.again
+    is_other = is_own and not set(operation.tags) & item.tags.keys()  # another callback's
+    if is_other and again is not None and not operation.only_gone:
         return _take_callback(run, item, operation, again)
     old = {
         task_id: result
         for task_id, result in item.results.items()
         if _is_of_request(run, item, task_id, operation)
         and _is_to_be_stale(run, task_id, result, operation)
-        and result.run < again
         and not _is_stopped(run, task_id, result)
     }
     for task_id, result in old.items():
@@ -58,13 +59,14 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
 def _is_to_be_stale(
     run: ChangesetRun, task_id: int, result: Result, operation: EnqueueRequest
 ) -> bool:
+    is_fresh = result.is_fresh(run.draft.state.task_numbered(task_id).version)
+    if is_fresh and operation.changed_at is not None and result.is_before(operation.changed_at):
+        return True
+    if operation.again is None or result.run >= operation.again:
+        return False
     if operation.only_gone:
         return result.is_gone or result.is_left
-    return (
-        result.is_left
-        or result.is_held
-        or result.is_fresh(run.draft.state.task_numbered(task_id).version)
-    )
+    return result.is_left or result.is_held or is_fresh
 
 
 def _take_request(run: ChangesetRun, item: Item, operation: EnqueueRequest) -> None:

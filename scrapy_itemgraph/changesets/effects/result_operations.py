@@ -52,7 +52,8 @@ def expire(run: ChangesetRun, operation: ops.Expire) -> None:
     has_expired = bound is None
     for task in run.tasks_meant(operation.task, item):
         result = item.results.get(task.id)
-        if bound is not None and (run.is_own(item, task) or not _is_before(result, bound)):
+        is_before = bound is None or (result is not None and result.is_before(bound))
+        if not is_before or (bound is not None and run.is_own(item, task)):
             continue
         if run.is_own(item, task):
             run.own_expired = True
@@ -76,13 +77,6 @@ def _bound(run: ChangesetRun, operation: ops.Expire) -> datetime | None:
     if age is None or isinstance(age, datetime):
         return age
     return moments.later(run.draft.state.moment, -periods.parse_period(age, "if_older_than"))
-
-
-def _is_before(result: Result | None, bound: datetime) -> bool:
-    """Tell whether a result is from before a moment, and neither held nor expired since."""
-    if result is None or result.is_held or result.completed_at is None:
-        return False
-    return max(result.completed_at, result.invalidated_at or result.completed_at) < bound
 
 
 @applies(ops.SetTTL)

@@ -18,7 +18,7 @@ from scrapy_itemgraph.model import item_names
 from scrapy_itemgraph.model.request_operations import EnqueueRequest, Pattern
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.worker.spider.page_rules import NEEDED, OUTSIDE
-from scrapy_itemgraph.worker.spider.validation import TTL
+from scrapy_itemgraph.worker.spider.validation import CHANGED_AT, TTL
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _OWN, _SCRAPYS = "scrapy_itemgraph.", "scrapy."
 # In a request's meta: somebody has to look at it.
-_MEANINGFUL = frozenset({TTL, OUTSIDE, "depth_reset", "referrer_policy"})
+_MEANINGFUL = frozenset({TTL, CHANGED_AT, OUTSIDE, "depth_reset", "referrer_policy"})
 _MOST_PATTERNS = 100  # a page may link to any number of origins
 
 

@@ -89,7 +89,8 @@ class Enqueuer:
                 identity = self.operations.identify(request, execution)
             if identity.is_refused:
                 return Discovery(identity, is_known=True)
-            is_known = identity.again is None and self._is_known(identity, execution)
+            is_told = identity.again is not None or identity.changed_at is not None
+            is_known = not is_told and self._is_known(identity, execution)
             if execution.links is not None:
                 self.depths.note(request, identity.name, execution, is_known=is_known)
             if is_known:
@@ -180,9 +181,8 @@ class Enqueuer:
 
     def _is_duplicate(self, discovery: Discovery, execution: Execution) -> bool:
         identity = discovery.identity
-        return discovery.is_known or (
-            identity.is_filtered and identity.name in execution.discovered
-        )
+        is_once = identity.is_filtered and identity.changed_at is None
+        return discovery.is_known or (is_once and identity.name in execution.discovered)
 
     def _is_known(self, identity: Identity, execution: Execution) -> bool:
         return identity.is_filtered and self.is_known(identity.name, execution)

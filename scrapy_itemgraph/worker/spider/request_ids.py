@@ -25,6 +25,7 @@ from scrapy_itemgraph.worker import scrapy_internals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import datetime
 
     from scrapy import Spider
     from scrapy.crawler import Crawler
@@ -43,13 +44,15 @@ _MOST_NAMES = 20_000
 class Identity:
     """The name of a request's item; what is of a run before the number `again` is fetched again.
 
-    `is_refused`: the project's duplicates filter says that the request was seen.
+    `is_refused`: the project's duplicates filter says that the request was seen. `changed_at` is
+    when its page is said to have changed, if somebody says so.
     """
 
     name: str
     is_filtered: bool
     again: int | None = None
     is_refused: bool = False
+    changed_at: datetime | None = None
 
 
 class AskedFilter:

@@ -6,7 +6,8 @@ pages of a callback incremental: what is done stays done for as long as that say
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from scrapy_itemgraph.exceptions import UnstorableError
@@ -16,7 +17,7 @@ from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.notes import Notes
 from scrapy_itemgraph.worker.spider import request_builder
-from scrapy_itemgraph.worker.spider.validation import TTL, is_of_each_start
+from scrapy_itemgraph.worker.spider.validation import CHANGED_AT, TTL, changed_at, is_of_each_start
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -57,10 +58,23 @@ class RequestOperations:
 
         With a time to live of 0 it is fetched at each start of a process.
         """
+        moment = self._changed_at(request, execution) if CHANGED_AT in request.meta else None
         if start_requests.pop(request):
             run = WHENEVER if is_of_each_start(request.meta) else self.graph.run.number
-            return self.identities.of_start(request, self.spider, run)
-        return self.identities.of_child(request, execution)
+            identity = self.identities.of_start(request, self.spider, run)
+        else:
+            identity = self.identities.of_child(request, execution)
+        return identity if moment is None else replace(identity, changed_at=moment)
+
+    def _changed_at(self, request: Request, execution: Execution) -> datetime | None:
+        """Take from a request when its page is said to have changed; what is to come is ignored."""
+        moment = changed_at(request.meta, execution.where)
+        del request.meta[CHANGED_AT]  # a hint of this once; it is not stored
+        if moment is None or moment <= datetime.now(UTC):
+            return moment
+        assert self.spider.crawler.stats is not None
+        self.spider.crawler.stats.inc_value("itemgraph/changed_at_ignored")
+        return None
 
     def operation(
         self, request: Request, identity: Identity, execution: Execution
@@ -77,7 +91,7 @@ class RequestOperations:
         like = (identity.again, *like)
         if execution.pattern is not None and execution.pattern[0] == like:
             pattern: Pattern = execution.pattern[1]
-            return pattern.operation(identity.name, url)
+            return pattern.operation(identity.name, url, identity.changed_at)
         operation = self._first(request, identity)
         execution.pattern = like, Pattern(operation)
         return operation
@@ -96,6 +110,7 @@ class RequestOperations:
             nice=self._nice(request),
             again=self.graph.run.number if only_gone else again,
             only_gone=only_gone,
+            changed_at=identity.changed_at,
         )
 
     def _nice(self, request: Request) -> int:

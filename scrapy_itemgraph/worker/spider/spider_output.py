@@ -32,7 +32,13 @@ from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, resp
 from scrapy_itemgraph.worker.spider.gone_shares import GoneShares
 from scrapy_itemgraph.worker.spider.request_operations import start_requests
 from scrapy_itemgraph.worker.spider.shared_values import SharedValues
-from scrapy_itemgraph.worker.spider.validation import TTL, check_ttl, foreign, is_of_each_start
+from scrapy_itemgraph.worker.spider.validation import (
+    TTL,
+    changed_at,
+    check_ttl,
+    foreign,
+    is_of_each_start,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -236,6 +242,7 @@ class SpiderOutput:
         if is_of_each_start(request.meta) and is_of_each_start(leg.request.meta):
             del request.meta[TTL]  # it took over the meta of a start request's response
         check_ttl(request.meta, where)
+        changed_at(request.meta, where)
         if not is_owner:
             self._check_target(request, where)
 
@@ -401,6 +408,7 @@ class SpiderOutput:
             return None
         if isinstance(output, Request):
             check_ttl(output.meta, where, is_start=True)
+            changed_at(output.meta, where)
             self._check_target(output, where)
             start_requests.put(output, True)
             self.starts_at(output.url)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from scrapy_itemgraph.exceptions import ForeignOutputError, OperationError
-from scrapy_itemgraph.model import operations, periods
+from scrapy_itemgraph.model import moments, operations, periods
 from scrapy_itemgraph.model.operations import CreateItem, Operation
 from scrapy_itemgraph.tools import logs, wording
 
@@ -19,6 +20,9 @@ logger = logs.logger(__name__)
 
 TTL = "itemgraph_ttl"
 """The key of a request's meta that says for how long its result is fresh."""
+
+CHANGED_AT = "itemgraph_changed_at"
+"""The key of a request's meta that says when its page changed."""
 
 _MOST_TAGS = 1000  # names of tags that are looked at; a spider with more draws them up
 
@@ -76,6 +80,21 @@ def check_ttl(meta: Mapping[str, Any], where: str, *, is_start: bool = False) ->
             periods.parse_ttl(meta[TTL], f"meta[{TTL!r}]")
     except ValueError as error:
         raise OperationError(f"{where}: {error}") from None
+
+
+def changed_at(meta: Mapping[str, Any], where: str) -> datetime | None:
+    """Return when a request's meta says that its page changed; None if it does not say."""
+    given = meta.get(CHANGED_AT)
+    if given is None:
+        return None
+    what = f"{where}: meta[{CHANGED_AT!r}]"
+    if not isinstance(given, datetime):
+        raise OperationError(
+            f"{what} must be a datetime, such as datetime(2026, 11, 29, 12, 30, tzinfo=UTC), not "
+            f"{given!r:.100}"
+        )
+    moment = given if given.utcoffset() is not None else given.replace(tzinfo=UTC)
+    return moments.check(moment, what).astimezone(UTC)
 
 
 def is_of_each_start(meta: Mapping[str, Any]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import sqlalchemy as sa
 from support import graphs, oracle
+from support.statements import name_of
 
 from scrapy_itemgraph import AddTag, CreateAlias, DeleteItem, RenameItem, UpdateData
 from scrapy_itemgraph.changesets import flush
@@ -35,7 +36,12 @@ def crawl(connection) -> Iterator[graphs.Crawl]:
 
 
 def request(
-    name: str = "A", number: int = 1, *, again: int | None = None, nice: int = 0
+    name: str = "A",
+    number: int = 1,
+    *,
+    again: int | None = None,
+    nice: int = 0,
+    changed_at: datetime | None = None,
 ) -> EnqueueRequest:
     """Return the operation for a request of the callback `parse`."""
     return EnqueueRequest(
@@ -44,6 +50,7 @@ def request(
         data={"url": f"http://{graphs.SLOT}/{number}", "request": {"callback": "parse"}},
         nice=nice,
         again=again,
+        changed_at=changed_at,
     )
 
 
@@ -440,3 +447,106 @@ def test_an_expired_request_is_not_asked_for_twice(crawl):
 
     assert enqueue(crawl, brief) == ["known"]
     assert crawl.worklist() == ["BRIEF brief"]
+
+
+# Said to have changed
+
+
+def now_of(crawl: graphs.Crawl) -> datetime:
+    """Return the time of the database's clock."""
+    return crawl.connection.scalar(sa.text("SELECT clock_timestamp()"))
+
+
+def test_a_page_that_changed_since_it_was_fetched_is_fetched_again(crawl):
+    """48.4: a hint makes a result from before it stale once, in this run and in a later one."""
+    enqueue(crawl, request())
+    crawl.done()
+    for number in (2, 3):
+        crawl.age(days=1)
+        changed_at = now_of(crawl) - timedelta(hours=1)
+
+        labels = [enqueue(crawl, request(number=number, changed_at=changed_at)) for _ in range(2)]
+
+        assert labels == [["again"], ["known"]]
+        assert crawl.worklist() == ["A parse"]
+        assert number_of(crawl) == str(number)
+        crawl.done()
+        assert enqueue(crawl, request(changed_at=changed_at)) == ["known"]
+        assert crawl.state() == "fresh"
+        run_begins(crawl)
+
+
+def test_a_hint_asks_for_nothing_else(crawl):
+    """48.4: it does nothing to pages that are new, done later, failed, gone or under work."""
+    names = ["done later", "failed", "gone", "claimed", "stale and claimed", "waiting"]
+    enqueue(crawl, *(request(name) for name in names))
+    crawl.done("stale and claimed")
+    crawl.failed("failed")
+    crawl.end(crawl.claimed("gone"), outcome=Outcome.GONE)
+    crawl.age(days=1)
+    enqueue(crawl, request("stale and claimed", again=WHENEVER))
+    held = [crawl.claim_pair("claimed"), crawl.claim_pair("stale and claimed")]
+    changed_at = now_of(crawl) - timedelta(hours=1)
+    crawl.done("done later")
+    before = crawl.worklist(), [crawl.state(name) for name in names], crawl.failures()
+
+    labels = enqueue(crawl, *(request(one, 2, changed_at=changed_at) for one in [*names, "new"]))
+
+    assert labels == ["known"] * 6 + ["new"]
+    assert crawl.worklist() == [*before[0], "new parse"] == ["waiting parse", "new parse"]
+    assert ([crawl.state(name) for name in names], crawl.failures()) == before[1:]
+    assert {number_of(crawl, name) for name in names} == {"1"}
+    for claim in held:
+        assert crawl.end(claim).outcome is Outcome.OK
+    assert crawl.worklist() == ["waiting parse", "new parse"]
+
+
+def test_a_hint_on_where_a_redirect_led_has_its_page_fetched_again(crawl):
+    """48.4: by the request that led there, as a link in a later run would."""
+    enqueue(crawl, request("ORIGIN"))
+    crawl.done("ORIGIN", CreateAlias("A"))
+    crawl.age(days=1)
+
+    labels = enqueue(crawl, request(number=2, changed_at=now_of(crawl) - timedelta(hours=1)))
+
+    assert (labels, crawl.worklist()) == (["again"], ["ORIGIN parse"])
+    assert number_of(crawl, "ORIGIN") == "1"
+
+
+def test_of_two_hints_of_a_batch_the_later_one_counts(crawl):
+    """48.4: also where the earlier one comes first, and the page's name is another's alias."""
+    enqueue(crawl, request())
+    crawl.done("A", CreateAlias("B"))
+    crawl.age(days=1)
+    hour = timedelta(hours=1)
+    early, late = now_of(crawl) - 48 * hour, now_of(crawl) - hour
+
+    labels = enqueue(crawl, request("B", changed_at=early), request(changed_at=late))
+
+    assert labels == ["known", "again"]
+
+
+def test_only_hints_cost_a_statement_and_only_old_results_a_lock(crawl):
+    """48.4: who gives no hint sends what was always sent; a page done since is not even loaded."""
+    enqueue(crawl, *(request(name) for name in ("old", "new")))
+    crawl.done("old")
+    crawl.age(days=1)
+    hint = {"changed_at": now_of(crawl) - timedelta(hours=1)}
+    crawl.done("new")
+
+    def sent(*given: EnqueueRequest) -> list[str]:
+        names: list[str] = []
+
+        def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            names.append(name_of(statement))
+
+        sa.event.listen(crawl.connection, "before_cursor_execute", note)
+        enqueue(crawl, *given)
+        sa.event.remove(crawl.connection, "before_cursor_execute", note)
+        return [name for name in names if name.startswith("load.")]
+
+    assert sent(request("old"), request("new")) == ["load.TASKS"]
+    assert sent(request("new", **hint)) == ["load.TASKS", "load.OF_BEFORE"]
+    loaded = sent(request("new", **hint), request("old", **hint))
+    of_items = ["load.LOCK", "load.TAGS", "load.NAMES", "load.RESULTS"]
+    assert loaded == ["load.TASKS", "load.OF_BEFORE", *of_items]

@@ -84,6 +84,7 @@ def test_links_are_taken_early_where_nobody_else_would_see_them(middlewares, giv
         (Request(URL, body=b"q=1"), False),
         (FormRequest(URL), False),
         (Request(URL, meta={"itemgraph_ttl": "no period"}), False),
+        (Request(URL, meta={"itemgraph_changed_at": "any"}), False),
         (Request(URL, meta={"depth_reset": True}), False),
         (Request(URL, meta={"referrer_policy": "origin"}), False),
         (Request(URL, meta={"verbatim_url": True}), False),
