@@ -49,7 +49,7 @@ class SitemapSpider(spiders.SitemapSpider):
         stats: Any = self.crawler.stats
         now = datetime.now(UTC)
         started = stats.get_value("start_time", now)
-        has_hints = sitemap.type == "urlset"
+        has_hints = getattr(sitemap, "type", None) == "urlset"
         lastmods = [entry["lastmod"] for entry in entries if has_hints and "lastmod" in entry]
         moments = [one for one in (read(one, started) for one in lastmods) if one is not None]
         if are_stamped(moments, now):

@@ -6,14 +6,14 @@ import itertools
 import json
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from model import reading
 from model.crawls import Became, Crawl, End
 from model.item_graph import Pair, Task
-from model.operations import Enqueue
+from model.operations import CHANGED, Enqueue
 from support import graphs, oracle
 
 from scrapy_itemgraph.changesets import additions
@@ -215,15 +215,16 @@ class Both:
         """Return an operation as the package has it."""
         if not isinstance(one, Enqueue):
             return one
-        again = {"never": None, "in each run": self.run, "whenever": WHENEVER}
-        again["if gone"] = self.run
+        again = {"in each run": self.run, "whenever": WHENEVER, "if gone": self.run}
+        changed_at = datetime.now(UTC) - timedelta(hours=CHANGED)
         return EnqueueRequest(
             id=one.name,
             tags=(task_options.callback_tag(one.callback),),
             data=one.data,
             nice=one.nice,
-            again=again[one.again],
+            again=again.get(one.again),
             only_gone=one.again == "if gone",
+            changed_at=changed_at if one.again == "if changed" else None,
         )
 
     def claim(self, limit: int, *, alone: bool = False, dies: bool = False) -> list[Any]:

@@ -190,7 +190,7 @@ requests = st.builds(
     st.sampled_from(["R", "S", "A", "a"]),
     st.sampled_from(["read", "read", "follow"]),
     st.sampled_from(["http://a.example/1", "http://r.example/2"]),
-    again=st.sampled_from(["never", "in each run", "in each run", "whenever", "if gone"]),
+    again=st.sampled_from(["never", *["in each run", "if changed"] * 2, "whenever", "if gone"]),
     nice=st.integers(-1, 1),
 )
 

@@ -381,6 +381,12 @@ MUTATIONS = (
         "return result.is_gone",
     ),
     Mutation(
+        "a hint of a change has a page fetched again that was fetched since",
+        "changesets/effects/request_operations.py",
+        " and result.is_before(operation.changed_at)",
+        "",
+    ),
+    Mutation(
         "new work opens no run again",
         "store/awakening.py",
         "SET is_finished = false, is_closed = false",

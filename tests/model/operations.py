@@ -13,6 +13,8 @@ from scrapy_itemgraph.model import operations as ops
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+CHANGED = 0.4  # hours; no other period of the histories
+
 
 @dataclass(frozen=True)
 class Enqueue:
@@ -20,7 +22,8 @@ class Enqueue:
 
     `again` says when one that is known is fetched again: "never"; "in each run", once, as one of
     `start()`; "whenever" it is yielded, as one with `dont_filter`; "if gone", or left by an earlier
-    run, as links where pages are incremental.
+    run, as links where pages are incremental; "if changed", where its result is older than the
+    hint `CHANGED` hours ago that its page changed.
     """
 
     name: str
@@ -155,7 +158,9 @@ class Run:
         is_whenever = one.again == "whenever"
         is_its_own = item.name == one.name
         only_gone = one.again == "if gone"
-        if is_its_own and not only_gone and f"callback:{one.callback}" not in item.tags:
+        if_changed = one.again == "if changed"
+        is_any = not (only_gone or if_changed)
+        if is_its_own and is_any and f"callback:{one.callback}" not in item.tags:
             results = item.results.values()
             if results and all(is_whenever or result.run < graph.run for result in results):
                 # The code gave the request another callback since.
@@ -171,6 +176,9 @@ class Run:
             if only_gone:
                 is_done = is_left or (result.is_held and result.is_gone)
             is_old = is_whenever or result.run < graph.run
+            if if_changed:
+                is_done = not is_left and not result.is_held and graph.is_fresh(Pair(number, task))
+                is_old = is_done and result.completed[0] < graph.now - CHANGED
             is_old = is_old and not (result.is_held and task in graph.stopped)
             if graph.tasks[task].is_callback and is_meant and is_done and is_old:
                 result.expired = graph.tick
