@@ -47,5 +47,5 @@ class ItemGraphDownloaderMiddleware(WorkerComponent):
             response = await self._worker.parts.feedback.robots(request, response)
         await self._worker.parts.gate.sends.quiet()
         if (leg := leg_of(request)) is not None:
-            revalidation.look(response, leg, self._worker.spider)
+            revalidation.look(response, request, leg, self._worker.spider)
         return response

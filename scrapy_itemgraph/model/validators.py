@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from typing import Any
 
 _MOST = 1_000  # characters of each; a longer one is not kept
 _OF_APACHE = '-gzip"'
@@ -20,28 +17,44 @@ _OF_APACHE = '-gzip"'
 class Validators:
     """The ETag and the Last-Modified of the response from `url`, and a digest of what counts of it.
 
-    Each is None where it is not known. `unchanged` counts how many answers in a row said since then
-    that the page is as it was.
+    Each is None where it is not known. `code` is a digest of the code that the result was made by.
+    `unchanged` counts how many answers in a row said since then that the page is as it was.
     """
 
     url: str
     etag: str | None = None
     last_modified: str | None = None
     digest: str | None = None
+    code: str = ""
     unchanged: int = 0
 
     @classmethod
     def of(
-        cls, url: str, etag: bytes | None, last_modified: bytes | None, digest: str | None
+        cls,
+        url: str,
+        etag: bytes | None,
+        last_modified: bytes | None,
+        *,
+        digest: str | None = None,
+        code: str = "",
     ) -> Validators | None:
         """Return those of a response, by its headers; None where it has none that can be sent."""
-        kept = cls(url=url, etag=_text(etag), last_modified=_text(last_modified), digest=digest)
+        kept = cls(
+            url=url,
+            etag=_text(etag),
+            last_modified=_text(last_modified),
+            digest=digest,
+            code=code,
+        )
         return kept if kept.headers or digest else None
 
     @classmethod
-    def read(cls, stored: Mapping[str, Any]) -> Validators:
-        """Return those that were stored as this JSON."""
-        return cls(**stored)
+    def read(cls, stored: Any) -> Validators | None:
+        """Return those that were stored as this JSON; None of what another release has stored."""
+        try:
+            return cls(**stored)
+        except TypeError:
+            return None
 
     def as_json(self) -> str:
         """Return the JSON that is stored."""

@@ -297,6 +297,7 @@ def _merge_result(
     if merger is not None and ours is not None:
         what = f"merge_metadata of {run.draft.state.task_numbered(task_id).name}"
         kept.metadata = _called(what, merger, ours.metadata, theirs.metadata)
+    kept.validators = None  # the data may be another page's
     kept.is_changed = True
 
 

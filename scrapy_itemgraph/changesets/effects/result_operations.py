@@ -185,7 +185,8 @@ def end_own(
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     result.is_successful = not is_failed
     result.led_to = None if led_to is None else item_names.name_key(led_to)
-    result.validators = None if validators is None else validators.as_json()
+    if validators is not None and not is_failed:
+        result.validators = validators.as_json()
     if has_own_ttl:
         now = run.draft.state.moment
         result.expire_at(due_times.next_due(now, own_ttl), now, overridden=True)

@@ -118,13 +118,15 @@ DEPTHS = text("""
     JOIN depths d ON d.item_id = wanted.id AND d.depth < 2147483647
 """)
 
-# By what a website can tell that the page is as it was from which a result was made.
+# By these it is told that a page is as it was when its result was made. Somebody who expired the
+# result wants it made again.
 VALIDATORS = text("""
     SELECT r.item_id, r.task_id, r.validators
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
         AS wanted(item_id, task_id, version)
     JOIN results r ON r.item_id = wanted.item_id AND r.task_id = wanted.task_id
-    WHERE r.validators IS NOT NULL AND r.is_successful AND r.task_version = wanted.version
+    WHERE r.validators IS NOT NULL AND r.is_successful AND r.invalidated_at IS NULL
+        AND r.task_version = wanted.version
 """)
 
 # Waits for a claim of this worker that is under way, and holds further ones off.

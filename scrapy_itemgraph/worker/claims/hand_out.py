@@ -91,6 +91,8 @@ class HandOut:
         execution = self.active.begin(claim=claim, task=task)
         execution.is_in_flight = claim.is_in_flight
         execution.rules = self.graph.rules.of(claim)
+        if task.keeps_validators:
+            execution.code = self.callbacks.code_of(task)
         leg = execution.open_leg(is_own=True)
         try:
             execution.limits = self.graph.limits.of_claim(claim)

@@ -28,19 +28,23 @@ _OF_PROJECTS = (*_OURS, "If-Match", "If-Unmodified-Since", "If-Range", "Range")
 
 
 class NotModifiedError(IgnoreRequest):
-    """A page is as it was; neither callback nor errback is called."""
+    """A page is as it was, says this response; neither callback nor errback is called."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(f"{response.url} is as it was")
+        self.response = response
 
 
 def ask(request: Request, leg: Leg, *, most: int) -> None:
-    """Add the validators of its claim to a request, unless it has conditions of its own.
+    """Add the validators that are known to a request, unless it has conditions of its own.
 
     After `most` answers in a row that said that the page is as it was, it is fetched once in full.
     """
-    claim = leg.execution.claim
-    assert claim is not None
-    known = claim.validators
+    known = leg.execution.known_validators
     assert known is not None
-    if known.unchanged >= most or request.method != "GET" or request.url != known.url:
+    if known.unchanged >= most or request.method != "GET":
+        return
+    if request.url.partition("#")[0] != known.url:
         return
     if any(name in request.headers for name in _OF_PROJECTS):
         return
@@ -48,15 +52,17 @@ def ask(request: Request, leg: Leg, *, most: int) -> None:
     leg.execution.is_conditional = bool(known.headers)
 
 
-def withdraw(request: Request, leg: Leg) -> None:
-    """Take the validators from the request of a redirect or a retry."""
-    if leg.is_own and leg.execution.is_conditional:
+def withdraw(request: Request, leg: Leg) -> bool:
+    """Take the validators from a request, which others may be made of; whether it had them."""
+    had = leg.is_own and leg.execution.is_conditional
+    if had:
         for name in _OURS:
             request.headers.pop(name, None)
         leg.execution.is_conditional = False
+    return had
 
 
-def look(response: Response, leg: Leg, spider: Spider) -> None:
+def look(response: Response, request: Request, leg: Leg, spider: Spider) -> None:
     """Keep the validators of a response to a claim's own request.
 
     Raises:
@@ -64,24 +70,30 @@ def look(response: Response, leg: Leg, spider: Spider) -> None:
             counts of it is the same.
 
     """
-    execution = leg.execution
-    claim, task = execution.claim, execution.task
-    if not leg.is_own or claim is None or task is None or not task.keeps_validators:
+    execution, task = leg.execution, leg.execution.task
+    if not leg.is_own or task is None or not task.keeps_validators:
         return
-    known = claim.validators
-    if response.status == HTTPStatus.NOT_MODIFIED and execution.is_conditional:
+    was_asked, known = withdraw(request, leg), execution.known_validators
+    if response.status == HTTPStatus.NOT_MODIFIED and was_asked:
         assert known is not None
         execution.validators = replace(known, unchanged=known.unchanged + 1)
-        raise NotModifiedError(f"{response.url} is as it was: HTTP {response.status}")
-    if response.status != HTTPStatus.OK:
+        raise NotModifiedError(response)
+    is_whole = not {"dataloss", "download_stopped"} & set(response.flags)
+    if response.status != HTTPStatus.OK or request.method != "GET" or not is_whole:
         return
+    if response.request is None:  # Scrapy sets it a moment later
+        response.request = request
     headers = response.headers
-    digest = None if task.unchanged_if is None else _digest(response, task.unchanged_if, spider)
     execution.validators = Validators.of(
-        response.url, headers.get(b"ETag"), headers.get(b"Last-Modified"), digest
+        response.url.partition("#")[0],
+        headers.get(b"ETag"),
+        headers.get(b"Last-Modified"),
+        digest=None if task.unchanged_if is None else _digest(response, task.unchanged_if, spider),
+        code=execution.code,
     )
-    if known is not None and digest is not None and known.digest == digest:
-        raise NotModifiedError(f"{response.url} is as it was: {task.unchanged_if}")
+    new = execution.validators
+    if known is not None and new is not None and known.digest == new.digest is not None:
+        raise NotModifiedError(response)
 
 
 def _digest(response: Response, what: str, spider: Spider) -> str:

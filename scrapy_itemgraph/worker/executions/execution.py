@@ -94,10 +94,13 @@ class Leg:
     @property
     def has_validators(self) -> bool:
         """Whether it is a claim's own request, and is to have the validators of its page."""
-        claim, task = self.execution.claim, self.execution.task
-        if not self.is_own or claim is None or claim.validators is None:
-            return False
-        return task is not None and task.revalidate
+        task = self.execution.task
+        return (
+            self.is_own
+            and task is not None
+            and task.revalidate
+            and (self.execution.known_validators is not None)
+        )
 
     @property
     def is_without_response(self) -> bool:
@@ -207,6 +210,7 @@ class Execution:
     delay: timedelta | None = None
     attempts_left: int | None = None  # as its callback raised TryAgain
     led_to: str | None = None  # the name of a known page, where a redirect led there
+    code: str = ""  # that its result is made by, where its task keeps validators
     is_conditional: bool = False  # its request asks for the page only if that has changed
     validators: Validators | None = None  # of its response, or as they were if it is unchanged
     allow_failure: bool = field(init=False)
@@ -245,6 +249,12 @@ class Execution:
     def is_of_task(self) -> bool:
         """Whether it runs a task, and not a plain callback or a request of no claim."""
         return self.task is not None and not self.task.is_callback
+
+    @property
+    def known_validators(self) -> Validators | None:
+        """The validators of the response that its result was made from, by the code that is now."""
+        found = None if self.claim is None else self.claim.validators
+        return found if found is not None and found.code == self.code else None
 
     @property
     def has_changes(self) -> bool:

@@ -68,6 +68,11 @@ class CallbackTasks:
         """Return a digest of the code of a task or plain callback, as far as there is one."""
         return self._sources.get(method_of(self.declared, name))
 
+    def code_of(self, task: Task) -> str:
+        """Return a digest of the code by which a task makes its results, or tells changes."""
+        found = self.source_of(task.name), self._sources.get(task.unchanged_if or "")
+        return " ".join(str(one) for one in found if one is not None)
+
     def meet(self, name: str, registered: Collection[str]) -> str:
         """Return the name of a plain callback's task, which will be there at the next commit."""
         aside = tasks.SET_ASIDE + name

@@ -26,7 +26,7 @@ from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools.async_tools import Turns
 from scrapy_itemgraph.worker.downloads.delay_gate import PostponedError
 from scrapy_itemgraph.worker.downloads.request_slots import NO_DOWNLOAD
-from scrapy_itemgraph.worker.downloads.revalidation import NotModifiedError
+from scrapy_itemgraph.worker.downloads.revalidation import NotModifiedError, withdraw
 from scrapy_itemgraph.worker.executions.execution import Leg, current_leg, request_legs
 from scrapy_itemgraph.worker.spider import callbacks, descriptors, methods, responses, yield_lines
 from scrapy_itemgraph.worker.spider.gone_shares import GoneShares
@@ -301,7 +301,9 @@ class SpiderOutput:
         task = execution.task if leg.is_retryable else None
         reason = failure.value
         assert reason is not None
-        if self._is_no_failure(execution, reason):
+        if leg.request is not None:
+            withdraw(leg.request, leg)
+        if self._is_no_failure(leg, reason):
             return []
         verdict = self._verdict(leg, reason, task)
         response = reason.response if isinstance(reason, HttpError) else None
@@ -337,13 +339,19 @@ class SpiderOutput:
             leg.failure = verdict.outcome, error  # it stays one once the outputs are taken
         return result if has_response else self._taken_from_errback(leg, result)
 
-    def _is_no_failure(self, execution: Execution, reason: BaseException) -> bool:
+    def _is_no_failure(self, leg: Leg, reason: BaseException) -> bool:
         """End an execution whose page did not come, and need not, or shall be asked again."""
+        execution = leg.execution
+        claim = execution.claim
         if isinstance(reason, NotModifiedError):
+            assert claim is not None
+            self.gone_shares.answered(claim.slot)
+            if execution.page is not None:
+                _note_page(execution.page, reason.response, leg.request)
             execution.unchanged()
         elif isinstance(reason, PostponedError):
             execution.release()
-        elif execution.claim is not None and self.sockets.are_used_up(reason):
+        elif claim is not None and self.sockets.are_used_up(reason):
             execution.release()
             self.gate.rest(descriptors.REST)
         else:

@@ -103,8 +103,8 @@ def project(tmp_path, database, site) -> Project:
 
 
 def again(project: Project, *arguments: str) -> str:
-    """Expire all pages, crawl once more and return the log."""
-    assert project.scrapy("itemgraph", "expire", "--tag", "page", "--task", "parse_page").code == 0
+    """Have all results expire, crawl once more and return the log."""
+    assert project.scrapy("itemgraph", "age", "s", "2h").code == 0
     run = project.crawl(*arguments)
     assert run.code == 0, run.log
     return run.log
@@ -176,6 +176,58 @@ def test_a_new_version_asks_for_the_whole_page(project, site):
     assert set(parsed(project).values()) == {2}
 
 
+def test_what_somebody_expires_is_made_again(project, site):
+    """Whoever expires a result by hand wants its callback to run."""
+    assert project.scrapy("itemgraph", "expire", "--tag", "page", "--task", "parse_page").code == 0
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert site.statuses() == {200: PAGES}
+
+
+def test_code_that_was_changed_asks_for_the_whole_page(project, site):
+    """A parser that was mended has its pages parsed once they are stale, without a new version."""
+    project.write(spider().replace('"text": response.text', '"text": response.text.upper()'))
+    again(project)
+    assert site.statuses() == {200: PAGES}
+    assert project.data()["PAGE:3"]["text"] == "/PAGE/3 IS 0"
+
+    again(project)
+
+    assert site.statuses() == {304: PAGES}
+
+
+FOLLOWED = """
+    def kept(self, item):
+        return self.requests.setdefault(item.id, scrapy.Request(item.data["url"]))
+
+    requests = {}
+
+    @task(tags=["page"], revalidate=True, ttl="1h", request="kept")
+    def parse_other(self, response, item):
+        yield response.request.replace(url=response.url + "/next", callback=self.parse_next)
+
+    def parse_next(self, response, item):
+        yield UpdateMetadata({"next": response.url})
+"""
+
+
+def test_requests_that_are_made_of_a_pages_own_have_no_validators(tmp_path, database, site):
+    """Otherwise the next page would be answered by the conditions of this one."""
+    project = Project(tmp_path, database, site.url).write(spider() + FOLLOWED)
+    assert project.crawl().code == 0
+    site.contents.update({f"/page/{number}": 1 for number in range(PAGES)})
+    site.asked.clear()
+
+    again(project)
+
+    following = [wanted for path, wanted, _ in site.asked if path.endswith("/next")]
+    assert following == [None] * PAGES
+    assert sum(wanted is not None for _, wanted, _ in site.asked) == 2 * PAGES
+    assert project.errors() == []
+
+
 def test_validators_go_only_to_the_url_that_they_came_from(project, site):
     """A redirect that leads elsewhere now gets none, and its page is parsed."""
     site.redirects["/page/4"] = "/other"
@@ -221,7 +273,8 @@ def test_a_304_that_nobody_asked_for_is_a_failure(tmp_path, database, site):
 
 WHAT_COUNTS = """
     def words(self, response):
-        return response.text.split("at")[0]
+        assert isinstance(response.meta, dict)
+        return response.text
 """
 
 
