@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import text
 
-from scrapy_itemgraph.changesets import found_links, found_urls
+from scrapy_itemgraph.changesets import found_links, found_urls, kept_links
 from scrapy_itemgraph.changesets.batch_names import MovedNamesError
 from scrapy_itemgraph.changesets.effects import (
     item_operations,
@@ -52,7 +52,15 @@ from scrapy_itemgraph.store.worklist import claims, refresh
 from scrapy_itemgraph.tools.async_tools import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import (
+        Collection,
+        Container,
+        Hashable,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
     from uuid import UUID
 
     from sqlalchemy import Connection
@@ -89,12 +97,14 @@ def apply(
     is_again: bool = False,
     taken: TakenNames | None = None,
     is_from_outside: bool = False,
+    incremental: Collection[str] | None = None,
 ) -> list[Applied]:
     """Apply changesets in order; one that cannot be is a failure and leaves the others alone.
 
     With `is_again` a claim that is not ours any more may be on record as ended: the answer to the
     first commit was lost. Names that are `taken` are not looked up to be created. What came over
-    HTTP `is_from_outside`, and marks its items so.
+    HTTP `is_from_outside`, and marks its items so. Results of `incremental` callbacks stay fresh
+    over runs; None: those of all.
     Returns what became of each changeset, in the same order.
     """
     kept = [c for c in changesets if c.claim is not None and c.outcome in _KEPT]
@@ -122,12 +132,14 @@ def apply(
     )
     if taken is not None:
         operations = _unsettled(connection, state, operations, taken.as_of(crawl.names_freed))
-    load(connection, state, operations, claimed_items)
+    state.links = kept_links.find(connection, state, running, incremental)
+    load(connection, state, operations, claimed_items | _linked(state))
     given_back = {row.token for row in freed}
     state.claimed_pairs |= ended_pairs | {(row.item_id, row.task_id) for row in freed}
     urls = marks.Marking(connection, crawl.id, state.items) if crawl.has_frontier else None
     endings = _run_in_turn(connection, state, changesets, ended | given_back, spider)
     frees_names = flush(connection, state)
+    kept_links.keep(connection, _read(state, running, endings))
     if urls is not None:
         urls.mark(found_urls.tagged(connection, state))
     tried = [c for c in kept if c.claim is not None and c.claim.token in given_back]
@@ -149,6 +161,24 @@ def apply(
     clear_gradually(connection, state.new, state.owners, state.stored_owners, state.candidates)
     clear_gradually(connection, state.reserved, state.taken, state.items)
     return applied
+
+
+def _linked(state: State) -> set[int]:
+    """Return the items that unchanged pages link to."""
+    return {item_id for pairs in state.links.values() for item_id, _ in pairs}
+
+
+def _read(
+    state: State, running: Sequence[Changeset], endings: Mapping[int, _Ending]
+) -> Iterator[tuple[int, Changeset]]:
+    """Yield executions that were carried out as they ended, each with the item that survived it."""
+    for changeset in running:
+        ending = endings[id(changeset)]
+        if ending.item_id is None or ending.failed_at is not None:
+            continue
+        item = state.survivor(ending.item_id)
+        if item is not None:
+            yield item.id, changeset
 
 
 def _send_slots(connection: Connection, running: Sequence[Changeset]) -> SentLimits | None:
@@ -320,6 +350,8 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
                     validators=changeset.validators,
                     is_unchanged=changeset.outcome is Outcome.UNCHANGED,
                 )
+                if changeset.outcome is Outcome.UNCHANGED and current is not None:
+                    kept_links.visit(connection, run, state.links.get(current, ()))
         draft.keep()
         yield_after(connection, len(run.notes))
         ending.notes = tuple(run.notes)

@@ -101,6 +101,13 @@ class Result:
         """Whether it is held because its page is no more: `store.sql_conditions: IS_GONE`."""
         return self.is_held and self.is_successful
 
+    def make_stale(self, now: datetime) -> None:
+        """Have it be made again, whatever it is."""
+        self.free()
+        self.invalidated_at = now
+        self.is_held = False
+        self.is_changed = True
+
     def free(self) -> None:
         """Have it be left no more."""
         if self.is_left:
@@ -335,7 +342,8 @@ class State:
     changed that. `taken` are names that somebody has, whoever that is. `turn` is the place of the
     changeset that runs in the batch, from 0: each has a moment of its own, for merges keep what is
     later. `is_from_outside` tells that the batch came over HTTP, `is_marking` that the operation
-    that runs marks its items so. `sent_slots` asks for slots that may be needed.
+    that runs marks its items so. `sent_slots` asks for slots that may be needed. `links` has by
+    unchanged page the results of an earlier run of what it links to.
     """
 
     crawl_id: int
@@ -347,6 +355,7 @@ class State:
     is_from_outside: bool = False
     is_marking: bool = False
     sent_slots: SentLimits | None = None
+    links: Mapping[int, list[Pair]] = field(default_factory=dict)
     owners: MutableMapping[str, int | None] = field(init=False)
     items: dict[int, Item] = field(default_factory=dict)
     new: MutableMapping[int, New] = field(default_factory=dict)

@@ -44,7 +44,13 @@ class Commits:
     """Commits what one worker did."""
 
     def __init__(
-        self, transactions: Transactions, contents: WorkerContents, own: Identity, *, spider: str
+        self,
+        transactions: Transactions,
+        contents: WorkerContents,
+        own: Identity,
+        *,
+        spider: str,
+        incremental: Collection[str] | None = None,
     ) -> None:
         self._own = own
         self.names_freed = (0, 0)  # how often the database went elsewhere; how often since then
@@ -53,6 +59,7 @@ class Commits:
         self._transactions = transactions
         self._contents = contents
         self._spider = spider
+        self._incremental = incremental
 
     def see_freed(self, count: int) -> None:
         """Take note of how many commits of the crawl have freed names, by whomever."""
@@ -200,6 +207,7 @@ class Commits:
                 spider=self._spider,
                 is_again=before > 0,
                 taken=taken,
+                incremental=self._incremental,
             )
             freed = crawl.names_freed
             self.see_freed(freed)

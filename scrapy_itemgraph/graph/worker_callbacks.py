@@ -183,7 +183,7 @@ class WorkerCallbacks:
     def _new(self, known: Mapping[int, RegisteredTask]) -> dict[int, RegisteredTask]:
         """Return the plain callbacks that this worker has to take note of, and can run."""
         return {
-            number: one
+            number: one._replace(revalidates=self._of_callback(one.name).keeps_validators)
             for number, one in known.items()
             if number not in self.tasks and self._start.has_callback(one.name)
         }

@@ -165,7 +165,13 @@ async def _opened(
     callbacks = WorkerCallbacks(transactions, settings, start, own, limits, job=job)
     vanished = await callbacks.register_tasks()
     process = connections.process(start, callbacks.register_process)
-    commits = Commits(transactions, contents, own, spider=start.spider)
+    commits = Commits(
+        transactions,
+        contents,
+        own,
+        spider=start.spider,
+        incremental=settings.results.incremental_callbacks,
+    )
     joined = await _joined(process, callbacks)
     run = WorkerRuns(transactions, settings, own, callbacks, joined, job=job)
     feeds = WorkerFeeds(transactions, process)

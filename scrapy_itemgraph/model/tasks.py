@@ -39,6 +39,8 @@ CALLBACK_OPTIONS = (
     "exempt_global",
     "recovers",
     "answers",
+    "revalidate",
+    "unchanged_if",
 )
 _NAME = re.compile(r"\w[\w.:-]{0,99}")
 _FIRST_DELAY = timedelta(seconds=10)
@@ -252,11 +254,11 @@ def discover(spider_class: type) -> dict[str, Task]:
                 f"{options.name!r} names no method of the spider"
                 f"{closest(options.request, dir(spider_class))}"
             )
-        _check_unchanged_if(spider_class, options)
+        check_unchanged_if(spider_class, options)
     return found
 
 
-def _check_unchanged_if(spider_class: type, options: Task) -> None:
+def check_unchanged_if(spider_class: type, options: Task) -> None:
     """Check that `unchanged_if` names a method that returns at once what counts of a response."""
     name = options.unchanged_if
     if name is None or name == BODY:

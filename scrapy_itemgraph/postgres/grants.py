@@ -41,6 +41,7 @@ _WRITTEN_BY_SCHEDULERS = {
     "aliases": "INSERT, UPDATE, DELETE",
     "tags": "INSERT, UPDATE, DELETE",
     "results": "INSERT, UPDATE, DELETE",
+    "page_links": "DELETE",  # with their items
     "blobs": "INSERT, UPDATE, DELETE",
     "blob_contents": "INSERT, UPDATE, DELETE",
     "failures": "UPDATE",

@@ -272,7 +272,7 @@ class Worker:
         classes.load_modules(self.settings.safety.allowed_modules)
         self.tasks = tasks.discover(type(self.spider))
         for name, options in self.settings.results.callbacks.items():
-            tasks.of_callback(name, options)
+            tasks.check_unchanged_if(type(self.spider), tasks.of_callback(name, options))
         rules = CrawlRules(self.spider)
         methods.warn_of_no_callbacks(self.settings.results.callbacks, self.spider, rules.names)
         self.settings = rules.with_options(self.settings)

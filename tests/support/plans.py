@@ -76,6 +76,8 @@ BUDGETS = {
     "load.LOCK": 110,
     "load.LOCK_UNCLAIMED": 120,
     "load.NAMES": 60,
+    "kept_links.KEEP": 0,
+    "kept_links.LINKED": 260,
     "load.OF_BEFORE": 60,
     "load.OF_EARLIER_RUNS": 60,
     "load.RESULTS": 60,

@@ -46,10 +46,7 @@ def _fetch_again(run: ChangesetRun, item: Item | None, operation: EnqueueRequest
         and not _is_stopped(run, task_id, result)
     }
     for task_id, result in old.items():
-        result.free()
-        result.invalidated_at = run.draft.state.moment
-        result.is_held = False
-        result.is_changed = True
+        result.make_stale(run.draft.state.moment)
         run.draft.effects.failures.append(Handled((item.id, task_id), by="fetched again"))
     if old and is_own:
         _take_request(run, item, operation)

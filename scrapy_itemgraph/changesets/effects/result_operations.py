@@ -61,10 +61,9 @@ def expire(run: ChangesetRun, operation: ops.Expire) -> None:
             if (item.id, task.id) not in run.draft.state.claimed_pairs or run.is_own(item, task):
                 continue
             result = item.results[task.id] = Result(version=task.version)
-        result.free()
-        result.invalidated_at = run.draft.state.moment
-        result.is_held = False
-        result.is_changed = True
+        result.make_stale(run.draft.state.moment)
+        if bound is None:
+            result.validators = None  # whoever says so wants it made again
         run.draft.effects.failures.append(Handled((item.id, task.id), by="expired"))
         has_expired = True
     if has_expired:
@@ -185,7 +184,8 @@ def end_own(
     result = complete(run, item, task, version=claim.version, is_held=is_held)
     result.is_successful = not is_failed
     result.led_to = None if led_to is None else item_names.name_key(led_to)
-    if validators is not None and not is_failed:
+    is_expired = run.own_expired or invalidated_at not in {None, claim.invalidated_at}
+    if validators is not None and not (is_failed or is_expired):
         result.validators = validators.as_json()
     if has_own_ttl:
         now = run.draft.state.moment
@@ -194,5 +194,5 @@ def end_own(
         _set_expiry(run, item, result, task, run.own_ttl)
     if (is_failed and task.is_callback) or (is_held and not is_failed):
         result.invalidated_at = run.draft.state.moment  # to run again once it is freed
-    elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:
+    elif is_expired:
         result.invalidated_at = invalidated_at or run.draft.state.moment

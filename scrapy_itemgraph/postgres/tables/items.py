@@ -8,6 +8,7 @@ made it, and a trigger deletes them with their items, by one statement each.
 from __future__ import annotations
 
 from sqlalchemy import (
+    ARRAY,
     DDL,
     JSON,
     BigInteger,
@@ -81,6 +82,7 @@ DELETE_ROWS = """
         DELETE FROM results r USING gone WHERE r.item_id = gone.id;
         DELETE FROM tags g USING gone WHERE g.item_id = gone.id;
         DELETE FROM aliases a USING gone WHERE a.item_id = gone.id;
+        DELETE FROM page_links p USING gone WHERE p.item_id = gone.id;
         IF EXISTS (SELECT FROM gone WHERE gone.has_blobs) THEN
             DELETE FROM blobs b USING gone WHERE b.item_id = gone.id;
         END IF;
@@ -194,6 +196,21 @@ results = Table(
         "item_id",
         postgresql_where=text("led_to IS NOT NULL"),
     ),
+)
+
+
+page_links = Table(
+    "page_links",
+    metadata,
+    Column("item_id", BigInteger, nullable=False),
+    Column("task_id", Integer, nullable=False),
+    Column(
+        "keys",
+        ARRAY(Uuid),
+        nullable=False,
+        comment="of the names in aliases of what it links to",
+    ),
+    PrimaryKeyConstraint("item_id", "task_id"),
 )
 
 

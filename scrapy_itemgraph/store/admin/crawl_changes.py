@@ -66,6 +66,7 @@ OF_CRAWL = {
     "attempts": "attempts WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "failures": "failures WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "results": "results WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
+    "links of pages": "page_links WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "tags": "tags WHERE crawl_id = :crawl",
     "blobs": "blobs WHERE item_id IN (SELECT id FROM items WHERE crawl_id = :crawl)",
     "aliases": "aliases WHERE crawl_id = :crawl",
@@ -94,6 +95,7 @@ OF_ITEMS = {
     for name in ("work", "attempts", "failures", "results", "tags", "blobs", "aliases", "depths")
 } | {
     "links": "links WHERE parent_id = ANY (CAST(:items AS bigint[]))",
+    "links of pages": "page_links WHERE item_id = ANY (CAST(:items AS bigint[]))",
     "items": "items WHERE id = ANY (CAST(:items AS bigint[]))",
 }
 

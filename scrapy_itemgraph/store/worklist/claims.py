@@ -118,15 +118,18 @@ DEPTHS = text("""
     JOIN depths d ON d.item_id = wanted.id AND d.depth < 2147483647
 """)
 
-# By these it is told that a page is as it was when its result was made. Somebody who expired the
-# result wants it made again.
+# By these it is told that a page is as it was when its result was made. Without its links a page of
+# a plain callback has to be read.
 VALIDATORS = text("""
     SELECT r.item_id, r.task_id, r.validators
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
         AS wanted(item_id, task_id, version)
     JOIN results r ON r.item_id = wanted.item_id AND r.task_id = wanted.task_id
-    WHERE r.validators IS NOT NULL AND r.is_successful AND r.invalidated_at IS NULL
-        AND r.task_version = wanted.version
+    JOIN tasks t ON t.id = wanted.task_id
+    WHERE r.validators IS NOT NULL AND r.is_successful AND r.task_version = wanted.version
+        AND (NOT t.is_callback OR EXISTS (
+            SELECT FROM page_links p
+            WHERE p.item_id = wanted.item_id AND p.task_id = wanted.task_id OFFSET 0))
 """)
 
 # Waits for a claim of this worker that is under way, and holds further ones off.

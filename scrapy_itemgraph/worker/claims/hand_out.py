@@ -92,7 +92,7 @@ class HandOut:
         execution.is_in_flight = claim.is_in_flight
         execution.rules = self.graph.rules.of(claim)
         if task.keeps_validators:
-            execution.code = self.callbacks.code_of(task)
+            execution.code = f"{self.callbacks.code_of(task)} {claim.ruleset_id or ''}".rstrip()
         leg = execution.open_leg(is_own=True)
         try:
             execution.limits = self.graph.limits.of_claim(claim)

@@ -242,8 +242,14 @@ class Execution:
         self.allow_failure = self.claim is None or (
             self.task is not None and self.task.allow_failure
         )
-        if self.claim is not None and self.claim.depth is not None:
+        keeps_links = self.task is not None and self.task.is_callback and self.task.keeps_validators
+        if self.claim is not None and (self.claim.depth is not None or keeps_links):
             self.links = set()
+
+    @property
+    def tracks_depth(self) -> bool:
+        """Whether the graph knows how deep its page is."""
+        return self.claim is not None and self.claim.depth is not None
 
     @property
     def is_of_task(self) -> bool:

@@ -64,7 +64,7 @@ class EarlyLinks:
         """Return what takes the links of a response; None if each has to go the whole way."""
         if execution.is_of_task or execution.is_login:
             return None  # its requests are its own
-        if self._has_depth_limit and execution.links is None:
+        if self._has_depth_limit and not execution.tracks_depth:
             return None  # Scrapy looks how deep each is
         if not self._are_middlewares_scrapys or not self._duplicates.are_unheard:
             return None

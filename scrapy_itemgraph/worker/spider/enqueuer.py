@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from scrapy import Request
 
 from scrapy_itemgraph.exceptions import ItemGraphError, UnstorableError
-from scrapy_itemgraph.model.request_operations import EnqueueRequest
+from scrapy_itemgraph.model.request_operations import WHENEVER, EnqueueRequest
 from scrapy_itemgraph.serialize import requests
 from scrapy_itemgraph.tools import logs
 from scrapy_itemgraph.tools.async_tools import Turns
@@ -88,6 +88,8 @@ class Enqueuer:
             if identity is None:
                 identity = self.operations.identify(request, execution)
             if identity.is_refused:
+                if execution.links is not None:
+                    self.depths.note(request, identity.name, execution, is_known=True)
                 return Discovery(identity, is_known=True)
             is_told = identity.again is not None or identity.changed_at is not None
             is_known = not is_told and self._is_known(identity, execution)
@@ -166,6 +168,8 @@ class Enqueuer:
         assert discovery.operation is not None
         # Not the request itself, of which a page may yield a great many.
         operation = None if request.dont_filter else discovery.operation
+        if discovery.identity.again == WHENEVER:
+            execution.validators = None  # it is fetched whenever the page is read
         execution.discovered[discovery.identity.name] = operation
         execution.add(discovery.operation)
         return True
@@ -218,6 +222,7 @@ class Enqueuer:
                 return False
             self._carried_starts.add(identity.name)
         self._carried.add(leg)
+        execution.validators = None  # nobody would make it if the page were unchanged
         self.stats.inc_value("itemgraph/held")
         self._say_once(execution, error, discovery.line)
         leg.is_discovery = False

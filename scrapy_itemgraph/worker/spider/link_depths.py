@@ -39,7 +39,9 @@ class LinkDepths:
 
     def note(self, request: Request, name: str, execution: Execution, *, is_known: bool) -> None:
         """Note a link of a page: of those that are known nothing else is left."""
-        is_root = self._are_counted and request.meta.get(DEPTH) == 0  # `depth_reset`
+        is_root = (
+            execution.tracks_depth and self._are_counted and request.meta.get(DEPTH) == 0
+        )  # `depth_reset`
         if not (is_known or is_root) or execution.links is None:
             return
         key = item_names.hex_key(name)

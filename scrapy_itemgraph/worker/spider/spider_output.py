@@ -103,12 +103,21 @@ class SpiderOutput:
             return True
         leg.scrapes.add(task)
         if response is not None and leg.is_own and leg.execution.claim is not None:
+            self._look_how_deep(leg.execution, response)
             self.gone_shares.answered(leg.execution.claim.slot)
             if leg.execution.page is not None and NO_DOWNLOAD not in leg.request.meta:
                 _note_page(leg.execution.page, response, leg.request)
         leg.fetched()  # another middleware may have kept the fetch from ours
         task.add_done_callback(lambda task: self._scraped(leg, task))
         return False
+
+    def _look_how_deep(self, execution: Execution, response: Response) -> None:
+        """Have a page read again whose links Scrapy drops, for they are too deep by this path."""
+        if execution.validators is None or execution.is_of_task or execution.tracks_depth:
+            return
+        limit = self.crawler.settings.getint("DEPTH_LIMIT")
+        if 0 < limit <= response.meta.get("depth", 0):
+            execution.validators = None
 
     def _scraped(self, leg: Leg, task: asyncio.Task[Any]) -> None:
         """Close a leg whose scrape has ended; one that was cancelled has not succeeded."""
@@ -196,6 +205,7 @@ class SpiderOutput:
         execution = leg.execution
         if isinstance(error, CloseSpider):
             execution.closes_spider = True
+            execution.validators = None  # there may be more to read
             if leg.failure is not None:
                 self._settle(leg, *leg.failure)
         elif isinstance(error, DatabaseUnavailableError):

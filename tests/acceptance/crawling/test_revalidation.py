@@ -316,3 +316,187 @@ def test_a_method_that_cannot_tell_fails_its_page(tmp_path, database, site, does
     assert len(project.errors()) == PAGES
     assert all(error in message for _, message in project.errors())
     assert parsed(project) == {}
+
+
+PLAIN = f"""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/0"]
+
+    def parse(self, response):
+        number = int(response.url.rpartition("/")[2])
+        yield {{"page": number, "text": response.text}}
+        for link in (2 * number + 1, 2 * number + 2, 1):
+            if link < {PAGES}:
+                yield response.follow(f"/page/{{link}}")
+"""
+
+REVALIDATED = """
+ITEMGRAPH_CALLBACKS = {"parse": {"revalidate": True}}
+"""
+
+
+@pytest.mark.parametrize("more", ["", "DEPTH_LIMIT = 9", "ITEMGRAPH_LEAST_DEPTH = True"])
+def test_a_new_run_of_a_plain_spider_visits_what_unchanged_pages_link_to(
+    tmp_path, database, site, more
+):
+    """A start page that is as it was does not end the crawl: each run asks for each page once."""
+    project = Project(tmp_path, database, site.url).write(PLAIN, REVALIDATED + more)
+    assert project.crawl().code == 0
+    assert site.statuses() == {200: PAGES}
+    site.contents.update({"/page/4": 1})
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert site.statuses() == {304: PAGES - 1, 200: 1}
+    assert "'item_scraped_count': 1" in run.log
+    assert f"'itemgraph/unchanged': {PAGES - 1}" in run.log
+    project.crawl()
+    assert site.statuses() == {304: PAGES}
+    assert project.rows("SELECT count(*) FROM work") == [(0,)]
+
+
+def test_links_that_a_page_has_no_more_are_not_visited_for_it(tmp_path, database, site):
+    """The links of a page are those that it had when it was read last."""
+    shorter = PLAIN.replace("for link in (2 * number + 1, 2 * number + 2, 1)", "for link in [1]")
+    project = Project(tmp_path, database, site.url).write(PLAIN, REVALIDATED)
+    assert project.crawl().code == 0
+    project.write(shorter, REVALIDATED)
+    assert project.crawl().code == 0
+    site.statuses()
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert site.statuses() == {304: 2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked"),
+    [
+        ('ITEMGRAPH_CALLBACKS = {"parse": {"revalidate": True, "ttl": "1d"}}', {304: 1}),
+        (
+            'ITEMGRAPH_CALLBACKS = {"parse": {"revalidate": True}}\nITEMGRAPH_DEFAULT_TTL = "1d"',
+            {304: 1},
+        ),
+    ],
+)
+def test_pages_that_stay_fresh_over_runs_are_not_visited_for_a_link(
+    tmp_path, database, site, settings, asked
+):
+    """They are looked at when their time to live is over, as below a page that was read."""
+    project = Project(tmp_path, database, site.url).write(PLAIN, settings)
+    assert project.crawl().code == 0
+    site.statuses()
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert site.statuses() == asked
+
+
+CARRIED = f"""
+class S(scrapy.Spider):
+    name = "s"
+    start_urls = [SITE + "/page/0"]
+
+    def parse(self, response):
+        for link in range(1, {PAGES}):
+            yield response.follow(f"/page/{{link}}", lambda response: {{"url": response.url}})
+"""
+
+
+def test_a_page_whose_requests_cannot_be_stored_is_always_read(tmp_path, database, site):
+    """Nobody but its callback can make them again."""
+    project = Project(tmp_path, database, site.url).write(CARRIED, REVALIDATED)
+    assert project.crawl().code == 0
+    assert site.statuses() == {200: PAGES}
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert site.statuses() == {200: PAGES}
+
+
+ODD = {
+    "closes the spider": ("if number == 4: raise CloseSpider('enough')", ""),
+    "yields an unfiltered request": (
+        "yield response.follow('/page/1', self.other, dont_filter=True)",
+        "    def other(self, response): pass",
+    ),
+    "is as deep as DEPTH_LIMIT": ("", ""),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_a_page_that_has_to_be_read_again_is(tmp_path, database, site, what):
+    """Its callback wants it, or has not yielded all that is below it."""
+    statement, method = ODD[what]
+    begins = f"        number = int(response.url.rpartition('/')[2])\n        {statement}\n"
+    text = PLAIN.replace(
+        "    def parse(self, response):\n", "    def parse(self, response):\n" + begins
+    )
+    limit = "DEPTH_LIMIT = 1" if "DEPTH" in what else ""
+    project = Project(tmp_path, database, site.url).write(text + method, REVALIDATED + limit)
+    project.crawl()
+    read = site.statuses()[200]
+    site.answers.clear()
+
+    project.crawl("-s", "DEPTH_LIMIT=0")
+
+    asked = [path for path, status in site.answers if status == 200]
+    assert read > 0
+    if what == "closes the spider":
+        assert "/page/4" in asked
+    elif "DEPTH" in what:
+        assert {"/page/1", "/page/2", "/page/3", "/page/9"} <= set(asked)
+    else:
+        assert len(asked) >= PAGES
+
+
+def test_a_page_that_took_another_ones_place_keeps_its_links(tmp_path, database, site):
+    """They stand with the item that survived the merge, as its result does."""
+    merging = PLAIN.replace(
+        "        yield {", "        yield RenameItem(to='ALL', if_taken='merge')\n        yield {"
+    ).replace("yield RenameItem", "if number < 2: yield RenameItem")
+    project = Project(tmp_path, database, site.url).write(merging, REVALIDATED)
+    assert project.crawl().code == 0
+    site.statuses()
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    # The item that both are has the request of the second page.
+    assert {path for path, _ in site.answers} == {
+        f"/page/{number}" for number in (1, 3, 4, 7, 8, 9)
+    }
+
+
+def test_a_page_that_expires_itself_is_read_again(tmp_path, database, site):
+    """Whoever expires a result by a callback wants it made again, though it is just being made."""
+    expiring = PLAIN.replace(
+        "        yield {",
+        "        if number == 4 and not getattr(self, 'has_expired', False):\n"
+        "            self.has_expired = True\n"
+        "            yield Expire()\n"
+        "        yield {",
+    )
+    project = Project(tmp_path, database, site.url).write(expiring, REVALIDATED)
+
+    assert project.crawl().code == 0
+
+    assert Counter(site.answers)["/page/4", 200] == 2
+
+
+def test_pages_with_a_time_to_live_of_their_callbacks_own_are_visited(tmp_path, database, site):
+    """A link has them fetched in each run, for it knows nothing of that."""
+    text = PLAIN.replace("        yield {", "        yield SetTTL('30d')\n        yield {")
+    project = Project(tmp_path, database, site.url).write(text, REVALIDATED)
+    assert project.crawl().code == 0
+    site.statuses()
+
+    run = project.crawl()
+
+    assert run.code == 0, run.log
+    assert site.statuses() == {304: PAGES}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ from support.filled import ONE, Filled, add_crawl, fill
 from support.plans import BATCH, BUDGETS, EXPLAINED, check, explaining, touched
 from support.races import Crawl, ended
 
+from scrapy_itemgraph.changesets import kept_links
+from scrapy_itemgraph.changesets.state import State
 from scrapy_itemgraph.model.failure_filters import EVERY, FailureFilter
 from scrapy_itemgraph.model.limits import SlotFeedback, SlotTerms, Terms, Use
 from scrapy_itemgraph.model.operations import (
@@ -36,6 +39,7 @@ from scrapy_itemgraph.model.operations import (
 )
 from scrapy_itemgraph.model.request_operations import EnqueueRequest
 from scrapy_itemgraph.model.rules import PageRule, Ruleset
+from scrapy_itemgraph.model.validators import Validators
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.postgres import engine as engines
 from scrapy_itemgraph.store import (
@@ -625,6 +629,37 @@ def test_links_of_a_later_run_touch_few_rows(million, step):
     check(explained)
     assert applied.error is None
     assert {"load.OF_EARLIER_RUNS", "load.OF_BEFORE"} <= {one.name for one in explained}
+
+
+def test_links_of_unchanged_pages_touch_few_rows(million, step):
+    """They are kept by page, and found by page and name."""
+    worker = worker_of(million, step)
+    claims = million.claim(step, worker, BATCH // 2)
+    validators = Validators(url="http://a.example", etag='"1"')
+    read = [
+        Changeset(
+            operations=tuple(
+                EnqueueRequest(id=f"i{2 * number + more}", tags=("page",), data={"url": "http://a"})
+                for more in range(2)
+            ),
+            outcome=Outcome.OK,
+            claim=claim,
+            is_of_callback=True,
+            validators=validators,
+        )
+        for number, claim in enumerate(claims)
+    ]
+    unchanged = [replace(one, operations=(), outcome=Outcome.UNCHANGED) for one in read]
+    state = State(million.id, datetime.now(UTC), {}, run=2)
+
+    with explaining(step) as explained:
+        engines.hot_path(step)
+        applied = million.apply(step, *read, worker=worker)
+        kept_links.find(step, state, unchanged, ())
+
+    check(explained)
+    assert [one.error for one in applied] == [None] * (BATCH // 2)
+    assert {"kept_links.KEEP", "kept_links.LINKED"} <= {one.name for one in explained}
 
 
 def test_a_sweep_touches_few_rows(million, step):
