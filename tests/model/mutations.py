@@ -247,8 +247,8 @@ MUTATIONS = (
     Mutation(
         "an expiry by somebody else is forgotten at the commit",
         "changesets/effects/result_operations.py",
-        "elif run.own_expired or invalidated_at not in {None, claim.invalidated_at}:",
-        "elif run.own_expired:",
+        "is_expired = run.own_expired or invalidated_at not in {None, claim.invalidated_at}",
+        "is_expired = run.own_expired",
     ),
     Mutation(
         "a failure holds what somebody expired meanwhile",
