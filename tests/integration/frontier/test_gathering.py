@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -138,10 +139,11 @@ class Away:
         self.calls = 0
 
     async def put(self, crawl: str, urls: Sequence[PutURL]) -> list[Status]:
-        """Fail after a while."""
+        """Fail after a while, in the first half of which comes what comes meanwhile."""
         self.calls += 1
+        began = time.monotonic()
         self.come(self.calls)
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5 + 2 * (time.monotonic() - began))
         raise DatabaseUnavailableError("it is away")
 
     def come(self, call: int) -> None:
