@@ -22,6 +22,7 @@ from scrapy_itemgraph.model import tasks
 from scrapy_itemgraph.model.operations import UpdateData
 from scrapy_itemgraph.model.work import Outcome
 from scrapy_itemgraph.tools import async_tools
+from scrapy_itemgraph.worker.downloads.revalidation import NotModifiedError
 from scrapy_itemgraph.worker.executions.execution import Leg, request_legs
 from scrapy_itemgraph.worker.spider.descriptors import Descriptors
 from scrapy_itemgraph.worker.spider.early_links import EarlyLinks
@@ -373,6 +374,24 @@ def test_too_many_pages_that_are_gone_are_failures_of_a_task_that_failures_stop(
             one.fail(HttpError(Response(URL, status=404)))
             assert one.execution.outcome is outcome
             assert one.execution.error.type == "http 404"
+
+    asyncio.run(scrape())
+
+
+def test_unchanged_pages_are_answers_beside_those_that_are_gone():
+    """Otherwise a site of which hardly a page changes would seem to lose most of its pages."""
+
+    async def scrape() -> None:
+        one = Scrape(of_task=True)
+        shares, slot = one.outputs.gone_shares, one.execution.claim.slot
+        for _ in range(MOST + 1):
+            shares.answered(slot)
+            shares.found_gone(slot)
+        assert shares.are_doubtful(slot)
+        for _ in range(20 * MOST):
+            assert one.fail(NotModifiedError(Response(URL, status=304))) == []
+        assert one.execution.outcome is Outcome.UNCHANGED
+        assert not shares.are_doubtful(slot)
 
     asyncio.run(scrape())
 
