@@ -164,7 +164,7 @@ def apply(
 
 
 def _linked(state: State) -> set[int]:
-    """Return the items that unchanged pages link to."""
+    """Return the numbers of the items that unchanged pages link to."""
     return {item_id for pairs in state.links.values() for item_id, _ in pairs}
 
 
@@ -363,9 +363,8 @@ def _run(connection: Connection, state: State, changeset: Changeset, spider: str
         if claim is not None and changeset.is_of_callback:
             _keep_requests(connection, state, changeset, claim, ending, is_held=not is_expired)
     ending.is_expired = is_expired
-    is_failure = ending.outcome is not Outcome.GONE and not (
-        ending.outcome is not None and ending.outcome.is_complete
-    )
+    no_failure = {Outcome.OK, Outcome.UNCHANGED, Outcome.KNOWN, Outcome.GONE}
+    is_failure = ending.outcome not in no_failure
     if claim is not None and is_failure:
         _hold(state, claim, ending)
     return ending

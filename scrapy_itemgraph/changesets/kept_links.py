@@ -1,7 +1,7 @@
-"""Links of pages that may be unchanged when they are looked at next.
+"""Links of pages that may be unchanged at the next visit.
 
-A run of a plain spider finds its pages by links. A page that is as it was yields none, so those
-that it had are kept, and what it links to is visited as if the page had been read.
+A run of a plain spider finds its pages by links. An unchanged page yields no links, so its last
+links are kept. The run visits them as if the page had yielded them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ KEEP = text("""
     WHERE page_links.keys IS DISTINCT FROM excluded.keys
 """)
 
-# As a link does it: what is fresh for longer than a run is fetched when that is over, whoever links
-# to it, unless it was gone or left.
+# The effect of a link: results of incremental callbacks stay fresh over runs, and a link has only
+# gone and left pages of theirs visited.
 LINKED = text(f"""
     SELECT DISTINCT w.item_id AS page, r.item_id, r.task_id
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[])) AS w(item_id, task_id)
@@ -62,7 +62,7 @@ _TTL = '"itemgraph_ttl"'  # in the data of a page whose request has a time to li
 
 
 def keep(connection: Connection, pages: Iterable[tuple[int, Changeset]]) -> None:
-    """Keep the links of pages that were read, by item, in the place of those that they had."""
+    """Replace the kept links of pages that were read; each page comes with its item's number."""
     read = {
         (item_id, one.claim.task_id): f"{{{','.join(sorted(_keys(connection, one)))}}}"
         for item_id, one in pages
@@ -88,9 +88,9 @@ def find(
     pages: Iterable[Changeset],
     incremental: Collection[str] | None,
 ) -> dict[int, list[Pair]]:
-    """Return by unchanged page the results of an earlier run of what it links to.
+    """Return for each unchanged page the linked results that are of an earlier run.
 
-    Pages of `incremental` callbacks are not visited in each run; None: those of none are.
+    Results of `incremental` callbacks stay fresh over runs; None: those of all callbacks.
     """
     claims = [
         one.claim
@@ -110,7 +110,7 @@ def find(
 
 
 def visit(connection: Connection, run: ChangesetRun, links: Sequence[Pair]) -> None:
-    """Have what an unchanged page links to visited, unless it is stale or its callback stopped."""
+    """Make linked results stale, unless they are stale already or their task is stopped."""
     state = run.draft.state
     for item_id, task_id in gradually(connection, links):
         item = run.draft.item(item_id)

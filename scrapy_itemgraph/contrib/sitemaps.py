@@ -79,7 +79,7 @@ class SitemapSpider(spiders.SitemapSpider):
 
 
 def read(lastmod: str, started: datetime) -> datetime | None:
-    """Return until when a page may have changed; None if `lastmod` says no day or moment.
+    """Return the latest moment of a change; None if `lastmod` has no day.
 
     A date means until the end of that day in UTC. While the day is not over, that is until the
     crawl `started`: what it fetched itself is new enough.

@@ -1,6 +1,6 @@
-"""Validators: by what can be told later that a page is the same.
+"""Validators: headers and a digest that tell later whether a page has changed.
 
-Those of the website are opaque: what was received is sent back as it came (RFC 9110, section 8.8).
+ETag and Last-Modified are opaque, so they are sent back byte for byte (RFC 9110, section 8.8).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _OF_APACHE = '-gzip"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validators:
-    """The ETag and the Last-Modified of the response from `url`, and a digest of what counts of it.
+    """ETag, Last-Modified and digest of the response from `url`; None if it has none.
 
-    Each is None where it is not known. `code` is a digest of the code that the result was made by.
-    `unchanged` counts how many answers in a row said since then that the page is as it was.
+    `code` is a digest of the code that made the result. `unchanged` counts the 304 answers in a row
+    since then.
     """
 
     url: str

@@ -39,7 +39,7 @@ class Awaiting(Spider):
 
 @deferred_f_from_coro_f
 async def test_what_is_given_back_is_cancelled_and_made_again(crawl_of, site):
-    """Its attempt ends at once, and the next one asks the method anew."""
+    """Its attempt ends at once, and the next attempt calls the method again."""
     crawl = crawl_of(Awaiting, ITEMGRAPH_CLAIM_BATCH=10)
     running = crawl.start(site.url)
     await until(lambda: crawl.spider is not None and crawl.spider.awaiting)

@@ -118,8 +118,8 @@ DEPTHS = text("""
     JOIN depths d ON d.item_id = wanted.id AND d.depth < 2147483647
 """)
 
-# By these it is told that a page is as it was when its result was made. Without its links a page of
-# a plain callback has to be read.
+# The validators of successful results. A page of a plain callback needs its kept links, too;
+# without them it is fetched in full.
 VALIDATORS = text("""
     SELECT r.item_id, r.task_id, r.validators
     FROM unnest(CAST(:items AS bigint[]), CAST(:tasks AS int[]), CAST(:versions AS text[]))
@@ -255,7 +255,7 @@ def _with_depths(connection: Connection, claims: Sequence[Claim]) -> list[Claim]
 def _with_validators(
     connection: Connection, claims: Sequence[Claim], tasks: Mapping[int, RegisteredTask]
 ) -> list[Claim]:
-    """Return claims with the validators of their results, where these stand for what is claimed."""
+    """Return claims with the validators of their results, if the task version is the same."""
     wanted = [one for one in claims if tasks[one.task_id].revalidates]
     given = columns(wanted, items="item_id", tasks="task_id", versions="version")
     rows = connection.execute(VALIDATORS, given)

@@ -1,7 +1,7 @@
-"""Pages that are as they were when their result was made: the website says so, or they look it.
+"""Conditional requests, and digests of responses: they tell that a page is unchanged.
 
-The validators of a response are kept with the result that was made from it. They are sent with the
-next request for the URL that they came from, and with no other: a redirect may lead elsewhere now.
+The validators of a response are kept with its result. The next request sends them to the same URL
+only, because a redirect may lead elsewhere by now.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_PROJECTS = (*_OURS, "If-Match", "If-Unmodified-Since", "If-Range", "Range")
 
 
 class NotModifiedError(IgnoreRequest):
-    """A page is as it was, says this response; neither callback nor errback is called."""
+    """The response shows that a page is unchanged; neither callback nor errback is called."""
 
     def __init__(self, response: Response) -> None:
         super().__init__(f"{response.url} is as it was")
@@ -36,9 +36,9 @@ class NotModifiedError(IgnoreRequest):
 
 
 def ask(request: Request, leg: Leg, *, most: int) -> None:
-    """Add the validators that are known to a request, unless it has conditions of its own.
+    """Add the known validators to a request, unless it has conditions of its own.
 
-    After `most` answers in a row that said that the page is as it was, it is fetched once in full.
+    After `most` answers 304 in a row the page is fetched once in full.
     """
     known = leg.execution.known_validators
     assert known is not None
@@ -53,7 +53,7 @@ def ask(request: Request, leg: Leg, *, most: int) -> None:
 
 
 def withdraw(request: Request, leg: Leg) -> bool:
-    """Take the validators from a request, which others may be made of; whether it had them."""
+    """Remove the validators, because callbacks copy requests; tell whether it had some."""
     had = leg.is_own and leg.execution.is_conditional
     if had:
         for name in _OURS:
@@ -66,8 +66,7 @@ def look(response: Response, request: Request, leg: Leg, spider: Spider) -> None
     """Keep the validators of a response to a claim's own request.
 
     Raises:
-        NotModifiedError: when the page is as it was: the website says so, and was asked, or what
-            counts of it is the same.
+        NotModifiedError: when the page is unchanged: a 304 that was asked for, or an equal digest.
 
     """
     execution, task = leg.execution, leg.execution.task
@@ -97,7 +96,7 @@ def look(response: Response, request: Request, leg: Leg, spider: Spider) -> None
 
 
 def _digest(response: Response, what: str, spider: Spider) -> str:
-    """Return a digest of what counts of a response."""
+    """Return a digest of the part of a response that is compared."""
     counts = response.body if what == BODY else getattr(spider, what)(response)
     if isinstance(counts, str):
         counts = counts.encode(errors="surrogatepass")

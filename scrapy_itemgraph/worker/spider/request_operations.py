@@ -67,7 +67,7 @@ class RequestOperations:
         return identity if moment is None else replace(identity, changed_at=moment)
 
     def _changed_at(self, request: Request, execution: Execution) -> datetime | None:
-        """Take from a request when its page is said to have changed; what is to come is ignored."""
+        """Take the hint of a change from a request; a moment in the future is ignored."""
         moment = changed_at(request.meta, execution.where)
         del request.meta[CHANGED_AT]  # a hint of this once; it is not stored
         if moment is None or moment <= datetime.now(UTC):

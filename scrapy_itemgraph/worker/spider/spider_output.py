@@ -112,7 +112,7 @@ class SpiderOutput:
         return False
 
     def _look_how_deep(self, execution: Execution, response: Response) -> None:
-        """Have a page read again whose links Scrapy drops, for they are too deep by this path."""
+        """Drop the validators of a page at DEPTH_LIMIT, because Scrapy drops its links."""
         if execution.validators is None or execution.is_of_task or execution.tracks_depth:
             return
         limit = self.crawler.settings.getint("DEPTH_LIMIT")
@@ -205,7 +205,7 @@ class SpiderOutput:
         execution = leg.execution
         if isinstance(error, CloseSpider):
             execution.closes_spider = True
-            execution.validators = None  # there may be more to read
+            execution.validators = None  # it may have yielded a part of its links
             if leg.failure is not None:
                 self._settle(leg, *leg.failure)
         elif isinstance(error, DatabaseUnavailableError):

@@ -527,7 +527,7 @@ def test_of_two_hints_of_a_batch_the_later_one_counts(crawl):
 
 
 def test_only_hints_cost_a_statement_and_only_old_results_a_lock(crawl):
-    """48.4: who gives no hint sends what was always sent; a page done since is not even loaded."""
+    """48.4: a batch without hints sends the same statements; newer results are not loaded."""
     enqueue(crawl, *(request(name) for name in ("old", "new")))
     crawl.done("old")
     crawl.age(days=1)

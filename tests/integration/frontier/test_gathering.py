@@ -139,7 +139,7 @@ class Away:
         self.calls = 0
 
     async def put(self, crawl: str, urls: Sequence[PutURL]) -> list[Status]:
-        """Fail after a while, in the first half of which comes what comes meanwhile."""
+        """Fail after more than twice the time that `come` takes."""
         self.calls += 1
         began = time.monotonic()
         self.come(self.calls)
